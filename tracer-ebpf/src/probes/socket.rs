@@ -1,0 +1,564 @@
+//! Socket system calls: what moved, when it was entered and left, and the first bytes of it.
+//!
+//! Payload is read at exit with entry's pointer: at entry the page may not be there yet.
+
+use aya_ebpf::{
+    helpers::{
+        bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user,
+        generated::bpf_probe_read_user as read_user_raw,
+    },
+    macros::raw_tracepoint,
+    programs::RawTracePointContext,
+};
+use tracer_ebpf::wire::{
+    Kind,
+    loss::Loss,
+    policy::{Class, FdInfo, FdKey, TARGET_CUDA, Target},
+    process::MapExec,
+    socket::{
+        Accept, Close, CloseRange, Connect, Dup, IO_PEEK, IO_READ_FAULT, IO_UNKNOWN_FD, Io, IoCall,
+        Listen, MAX_CAPTURE, Shutdown, SockAddr,
+    },
+};
+
+use super::{
+    cuda,
+    syscall::{NR_AT, Op, REGS_AT, Regs, op},
+    tcp::from_sockaddr,
+};
+use crate::{
+    emit::{header, lose, now, pid_tgid, send, send_bytes},
+    maps::{CONN_POLICY, FDS, PENDING, SCRATCH, SETTINGS},
+    targets::target,
+};
+
+const AF_UNIX: u16 = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+const SOCK_STREAM: u64 = 1;
+const SOCK_TYPE_MASK: u64 = 0xf;
+const F_DUPFD: u64 = 0;
+const F_DUPFD_CLOEXEC: u64 = 1030;
+const CLOSE_RANGE_CLOEXEC: u64 = 4;
+const MSG_PEEK: u64 = 2;
+const PROT_EXEC: u64 = 4;
+const EAGAIN: i64 = 11;
+const EINPROGRESS: i64 = 115;
+
+/// Class of a descriptor that the map does not hold. Above every [`Class`].
+const NOT_FOUND: u32 = u32::MAX;
+
+/// Segments of one vectored call whose bytes are looked at; those behind are counted only.
+const MAX_SEGMENTS: usize = 8;
+/// Messages of one `recvmmsg`/`sendmmsg` whose bytes are counted.
+const MAX_MESSAGES: usize = 16;
+/// Bytes per copy, so that the verifier can follow: a power of two less one.
+const CAPTURE_MASK: u64 = MAX_CAPTURE as u64 - 1;
+
+/// A system call between its entry and its exit.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Pending {
+    enter_ns: u64,
+    conn_id: u64,
+    args: [u64; 5],
+    fd: i32,
+    capture_len: u32,
+    flags: u16,
+    op: u8,
+    class: u8,
+    pad: u32,
+}
+
+/// A socket record being put together. Twice the capture, so that offset and length can be masked
+/// one by one.
+#[repr(C)]
+pub struct Scratch {
+    io: Io,
+    data: [u8; 2 * MAX_CAPTURE],
+}
+
+/// Every system call's entry.
+#[raw_tracepoint]
+pub fn sys_enter(ctx: RawTracePointContext) -> u32 {
+    try_sys_enter(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_sys_enter(ctx: &RawTracePointContext) -> Option<()> {
+    let op = op(ctx.arg::<u64>(1));
+    if op == Op::Ignored as u8 {
+        return None;
+    }
+    let ids = pid_tgid();
+    let known = target(ids);
+    if known.is_none() && !(op == Op::Mmap as u8 && watch_all_maps()) {
+        return None;
+    }
+    let target = known.unwrap_or(Target { capture_len: 0, flags: 0 });
+    if target.flags & TARGET_CUDA != 0 {
+        cuda::flush(ids);
+    }
+    if op == Op::Waits as u8 {
+        return None;
+    }
+    let regs = ctx.arg::<u64>(0) as usize + REGS_AT;
+    // SAFETY: the raw tracepoint's first argument points to the registers.
+    let args = unsafe { bpf_probe_read_kernel(regs as *const Regs) }.ok()?.args();
+    let mut pending = Pending {
+        enter_ns: now(),
+        conn_id: 0,
+        args,
+        fd: args[0] as i32,
+        capture_len: target.capture_len,
+        flags: 0,
+        op,
+        class: Class::Unknown as u8,
+        pad: 0,
+    };
+    if enter(ids, &mut pending).is_some() && PENDING.insert(&ids, &pending, 0).is_err() {
+        lose(Loss::MapSyscall, 1);
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn watch_all_maps() -> bool {
+    matches!(SETTINGS.get(0), Some(1))
+}
+
+/// What is to be done at entry; `Some` where the exit matters too.
+#[inline(always)]
+fn enter(ids: u64, p: &mut Pending) -> Option<()> {
+    let op = p.op;
+    if op <= Op::Sendmmsg as u8 {
+        follow(p, &lookup_or_add(ids, p.fd))
+    } else if op == Op::Sendfile as u8 {
+        follow(p, &lookup_or_add(ids, p.fd))
+    } else if op == Op::Splice as u8 {
+        enter_splice(ids, p)
+    } else if op == Op::Close as u8 {
+        forget_fd(ids, p.fd, p.enter_ns);
+        None
+    } else if op == Op::Dup as u8 || op == Op::Dup2 as u8 {
+        enter_dup(ids, p)
+    } else if op == Op::Fcntl as u8 {
+        if p.args[1] != F_DUPFD && p.args[1] != F_DUPFD_CLOEXEC {
+            return None;
+        }
+        enter_dup(ids, p)
+    } else if op == Op::CloseRange as u8 {
+        if p.args[2] & CLOSE_RANGE_CLOEXEC == 0 {
+            let header = header(Kind::SocketCloseRange, 0, size_of::<CloseRange>(), ids, p.enter_ns);
+            let (first, last) = (p.args[0] as u32, p.args[1] as u32);
+            send(CloseRange { header, first, last }, Loss::RingSocket);
+        }
+        None
+    } else if op == Op::Mmap as u8 {
+        // A file mapped as executable: arguments three (protection) and five (descriptor).
+        (p.args[2] & PROT_EXEC != 0 && (p.args[4] as i32) >= 0).then_some(())
+    } else if op == Op::Shutdown as u8 || op == Op::Connect as u8 {
+        let info = lookup_or_add(ids, p.fd);
+        p.conn_id = info.conn_id;
+        p.class = info.class as u8;
+        (p.class < Class::Other as u8).then_some(())
+    } else {
+        Some(())
+    }
+}
+
+/// Takes over what is known of the descriptor; `None` where nothing of it is wanted.
+#[inline(always)]
+fn follow(p: &mut Pending, info: &FdInfo) -> Option<()> {
+    if info.class >= Class::Other as u32 {
+        return None;
+    }
+    p.conn_id = info.conn_id;
+    p.class = info.class as u8;
+    if p.class == Class::Unknown as u8 {
+        p.flags |= IO_UNKNOWN_FD;
+    }
+    if p.class == Class::Unix as u8 {
+        p.capture_len = 0;
+    }
+    // SAFETY: plain data.
+    if let Some(policy) = unsafe { CONN_POLICY.get(&info.conn_id) } {
+        if policy.ignore != 0 {
+            return None;
+        }
+        p.capture_len = p.capture_len.min(policy.capture_len);
+    }
+    Some(())
+}
+
+#[inline(never)]
+fn enter_splice(ids: u64, p: &mut Pending) -> Option<()> {
+    let out_fd = p.args[2] as i32;
+    let info = lookup(ids, out_fd);
+    if info.class < Class::Other as u32 {
+        p.fd = out_fd;
+        p.args[3] = 1; // the socket is the output
+        return follow(p, &info);
+    }
+    p.args[3] = 0;
+    follow(p, &lookup(ids, p.fd))
+}
+
+#[inline(never)]
+fn enter_dup(ids: u64, p: &mut Pending) -> Option<()> {
+    let info = lookup(ids, p.fd);
+    let new_fd = p.args[1] as i32;
+    if p.op == Op::Dup2 as u8 && new_fd != p.fd {
+        forget_fd(ids, new_fd, p.enter_ns);
+    }
+    if info.class == NOT_FOUND {
+        return None;
+    }
+    p.conn_id = info.conn_id;
+    p.class = info.class as u8;
+    Some(())
+}
+
+/// What is known of the descriptor; class [`NOT_FOUND`] where nothing is. (An `Option` of a struct
+/// leaves registers undefined that the verifier then sees copied.)
+#[inline(always)]
+fn lookup(ids: u64, fd: i32) -> FdInfo {
+    let key = FdKey { tgid: (ids >> 32) as u32, fd };
+    // SAFETY: plain data.
+    match unsafe { FDS.get(&key) } {
+        Some(info) => *info,
+        None => FdInfo { conn_id: 0, class: NOT_FOUND, pad: 0 },
+    }
+}
+
+/// What the descriptor is. One never seen is traced as [`Class::Unknown`] until user space has
+/// looked.
+#[inline(always)]
+fn lookup_or_add(ids: u64, fd: i32) -> FdInfo {
+    let info = lookup(ids, fd);
+    if info.class != NOT_FOUND || fd < 0 {
+        return info;
+    }
+    let info = FdInfo { conn_id: new_id(), class: Class::Unknown as u32, pad: 0 };
+    remember_fd(ids, fd, &info);
+    info
+}
+
+#[inline(never)]
+fn remember_fd(ids: u64, fd: i32, info: &FdInfo) {
+    let key = FdKey { tgid: (ids >> 32) as u32, fd };
+    if FDS.insert(&key, info, 0).is_err() {
+        lose(Loss::MapFd, 1);
+    }
+}
+
+/// The descriptor is about to be free for somebody else.
+#[inline(never)]
+fn forget_fd(ids: u64, fd: i32, time_ns: u64) {
+    let key = FdKey { tgid: (ids >> 32) as u32, fd };
+    let info = lookup(ids, fd);
+    if info.class == NOT_FOUND {
+        return;
+    }
+    let _ = FDS.remove(&key);
+    if info.class < Class::Other as u32 {
+        let header = header(Kind::SocketClose, 0, size_of::<Close>(), ids, time_ns);
+        send(Close { header, conn_id: info.conn_id, fd, pad: 0 }, Loss::RingSocket);
+    }
+}
+
+/// Unique since boot: time and processor. Bit 63 stays free for user space's own.
+#[inline(always)]
+fn new_id() -> u64 {
+    // SAFETY: the helper takes no arguments.
+    let cpu = u64::from(unsafe { bpf_get_smp_processor_id() });
+    (now() << 10 | cpu & 0x3ff) & !tracer_ebpf::wire::policy::CONN_ID_FROM_USER
+}
+
+/// Every system call's exit.
+#[raw_tracepoint]
+pub fn sys_exit(ctx: RawTracePointContext) -> u32 {
+    try_sys_exit(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_sys_exit(ctx: &RawTracePointContext) -> Option<()> {
+    let nr_at = ctx.arg::<u64>(0) as usize + NR_AT;
+    // SAFETY: the raw tracepoint's first argument points to the registers.
+    let op = op(unsafe { bpf_probe_read_kernel(nr_at as *const u64) }.ok()?);
+    if op == Op::Ignored as u8 || op == Op::Waits as u8 || op == Op::Close as u8 {
+        return None;
+    }
+    let ids = pid_tgid();
+    // SAFETY: the entry is this thread's own; it is copied before it is removed.
+    let p = *unsafe { PENDING.get(&ids) }?;
+    let _ = PENDING.remove(&ids);
+    if p.op != op {
+        return None;
+    }
+    let ret = ctx.arg::<u64>(1) as i64;
+    let time_ns = now();
+    if op <= Op::Splice as u8 {
+        exit_io(ids, &p, ret, time_ns)
+    } else if op == Op::Accept as u8 {
+        exit_accept(ids, &p, ret, time_ns)
+    } else if op == Op::Connect as u8 {
+        exit_connect(ids, &p, ret, time_ns)
+    } else {
+        exit_other(ids, &p, ret, time_ns)
+    }
+}
+
+#[inline(never)]
+fn exit_other(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
+    if ret < 0 {
+        return None;
+    }
+    let op = p.op;
+    let other = FdInfo { conn_id: 0, class: Class::Other as u32, pad: 0 };
+    if op == Op::Dup as u8 || op == Op::Dup2 as u8 || op == Op::Fcntl as u8 {
+        let new_fd = ret as i32;
+        let info = FdInfo { conn_id: p.conn_id, class: u32::from(p.class), pad: 0 };
+        remember_fd(ids, new_fd, &info);
+        if p.class < Class::Other as u8 {
+            let header = header(Kind::SocketDup, 0, size_of::<Dup>(), ids, time_ns);
+            let record = Dup { header, conn_id: p.conn_id, old_fd: p.fd, new_fd };
+            send(record, Loss::RingSocket);
+        }
+    } else if op == Op::Socket as u8 {
+        let class = socket_class(p.args[0] as u16, p.args[1]);
+        let conn_id = if class == Class::Other { 0 } else { new_id() };
+        remember_fd(ids, ret as i32, &FdInfo { conn_id, class: class as u32, pad: 0 });
+    } else if op == Op::Opens as u8 {
+        remember_fd(ids, ret as i32, &other);
+    } else if op == Op::OpensPair as u8 || op == Op::OpensSocketPair as u8 {
+        let at = if op == Op::OpensPair as u8 { p.args[0] } else { p.args[3] };
+        // SAFETY: the helper checks the user address.
+        let pair = unsafe { bpf_probe_read_user(at as *const [i32; 2]) }.ok()?;
+        remember_fd(ids, pair[0], &other);
+        remember_fd(ids, pair[1], &other);
+    } else if op == Op::Shutdown as u8 {
+        let header = header(Kind::SocketShutdown, 0, size_of::<Shutdown>(), ids, time_ns);
+        let how = p.args[1] as u32;
+        send(Shutdown { header, conn_id: p.conn_id, fd: p.fd, how }, Loss::RingSocket);
+    } else if op == Op::Listen as u8 {
+        let header = header(Kind::SocketListen, 0, size_of::<Listen>(), ids, time_ns);
+        let backlog = p.args[1] as u32;
+        send(Listen { header, fd: p.fd, backlog }, Loss::RingSocket);
+    } else if op == Op::Mmap as u8 {
+        let header = header(Kind::MapExec, 0, size_of::<MapExec>(), ids, time_ns);
+        send(MapExec { header, address: ret as u64 }, Loss::RingProcess);
+    }
+    Some(())
+}
+
+#[inline(always)]
+fn socket_class(family: u16, kind: u64) -> Class {
+    let stream = kind & SOCK_TYPE_MASK == SOCK_STREAM;
+    match family {
+        AF_INET | AF_INET6 if stream => Class::Tcp,
+        AF_UNIX if stream => Class::Unix,
+        _ => Class::Other,
+    }
+}
+
+/// Reads an address that user space passed; family 0 where there is none.
+#[inline(always)]
+fn sockaddr(at: u64) -> SockAddr {
+    let mut none = SockAddr { addr: [0; 16], family: 0, port: 0, pad: [0; 4] };
+    if at == 0 {
+        return none;
+    }
+    // SAFETY: the helper checks the user address.
+    let Ok([family, port]) = (unsafe { bpf_probe_read_user(at as *const [u16; 2]) }) else {
+        return none;
+    };
+    let port = u16::from_be(port);
+    let mut raw = [0u8; 28];
+    if family == AF_INET6 {
+        // SAFETY: the helper checks the user address.
+        match unsafe { bpf_probe_read_user(at as *const [u8; 28]) } {
+            Ok(bytes) => raw = bytes,
+            Err(_) => return none,
+        }
+    } else if family == AF_INET {
+        // SAFETY: the helper checks the user address.
+        match unsafe { bpf_probe_read_user(at as *const [u8; 8]) } {
+            Ok(bytes) => {
+                raw[4] = bytes[4];
+                raw[5] = bytes[5];
+                raw[6] = bytes[6];
+                raw[7] = bytes[7];
+            }
+            Err(_) => return none,
+        }
+    } else {
+        none.family = family;
+        return none;
+    }
+    from_sockaddr(&raw, family, port)
+}
+
+#[inline(never)]
+fn exit_accept(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
+    if ret < 0 {
+        return None;
+    }
+    let peer = sockaddr(p.args[1]);
+    let listener = lookup(ids, p.fd);
+    let unix = peer.family == AF_UNIX
+        || peer.family == 0 && listener.class == Class::Unix as u32;
+    let class = if unix { Class::Unix } else { Class::TcpServer };
+    let info = FdInfo { conn_id: new_id(), class: class as u32, pad: 0 };
+    remember_fd(ids, ret as i32, &info);
+    let record = Accept {
+        header: header(Kind::SocketAccept, 0, size_of::<Accept>(), ids, time_ns),
+        enter_ns: p.enter_ns,
+        conn_id: info.conn_id,
+        peer,
+        listen_fd: p.fd,
+        fd: ret as i32,
+    };
+    send(record, Loss::RingSocket);
+    Some(())
+}
+
+#[inline(never)]
+fn exit_connect(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
+    let peer = sockaddr(p.args[1]);
+    if ret == 0 || ret == -EINPROGRESS {
+        let class = if peer.family == AF_UNIX { Class::Unix } else { Class::TcpClient };
+        remember_fd(ids, p.fd, &FdInfo { conn_id: p.conn_id, class: class as u32, pad: 0 });
+    }
+    let record = Connect {
+        header: header(Kind::SocketConnect, 0, size_of::<Connect>(), ids, time_ns),
+        enter_ns: p.enter_ns,
+        conn_id: p.conn_id,
+        peer,
+        fd: p.fd,
+        ret: ret as i32,
+    };
+    send(record, Loss::RingSocket);
+    Some(())
+}
+
+#[inline(always)]
+fn exit_io(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
+    if ret == -EAGAIN {
+        return None; // nothing moved, and a polling server says so thousands of times a second
+    }
+    let scratch = SCRATCH.get_ptr_mut(0)?;
+    // SAFETY: this CPU's own slot; only this program uses it and it does not nest.
+    let scratch = unsafe { &mut *scratch };
+    let mut flags = p.flags;
+    let mut moved = ret;
+    let mut requested = 0;
+    let mut captured = 0;
+    let want = if ret > 0 { u64::from(p.capture_len).min(ret as u64) } else { 0 };
+    let op = p.op;
+    let call = match op {
+        o if o == Op::Splice as u8 && p.args[3] == 1 => IoCall::SpliceOut as u8,
+        o if o == Op::Splice as u8 => IoCall::SpliceIn as u8,
+        o => o,
+    };
+    if op <= Op::Write as u8 || op == Op::Recvfrom as u8 || op == Op::Sendto as u8 {
+        requested = p.args[2];
+        if op == Op::Recvfrom as u8 && p.args[3] & MSG_PEEK != 0 {
+            flags |= IO_PEEK;
+        }
+        captured = take(scratch, 0, p.args[1], want);
+    } else if op <= Op::Sendmmsg as u8 {
+        let (vector, segments) = if op == Op::Readv as u8 || op == Op::Writev as u8 {
+            (p.args[1], p.args[2])
+        } else {
+            if op == Op::Recvmsg as u8 && p.args[2] & MSG_PEEK != 0 {
+                flags |= IO_PEEK;
+            }
+            if ret > 0 && (op == Op::Recvmmsg as u8 || op == Op::Sendmmsg as u8) {
+                moved = message_bytes(p.args[1], ret);
+            }
+            // `struct msghdr`: the vector at 16, its length at 24.
+            let at = p.args[1].wrapping_add(16) as *const [u64; 2];
+            // SAFETY: the helper checks the user address.
+            match unsafe { bpf_probe_read_user(at) } {
+                Ok([vector, segments]) => (vector, segments),
+                Err(_) => (0, 0),
+            }
+        };
+        let want = if moved > 0 { u64::from(p.capture_len).min(moved as u64) } else { 0 };
+        (captured, requested) = take_vector(scratch, vector, segments, want);
+    }
+    if captured < want && op <= Op::Sendmmsg as u8 {
+        flags |= IO_READ_FAULT;
+    }
+    let len = size_of::<Io>() as u64 + (captured & CAPTURE_MASK);
+    scratch.io = Io {
+        header: header(Kind::SocketIo, flags, len as usize, ids, time_ns),
+        enter_ns: p.enter_ns,
+        conn_id: p.conn_id,
+        ret: moved,
+        requested,
+        fd: p.fd,
+        captured: (captured & CAPTURE_MASK) as u32,
+        call,
+        class: p.class,
+        pad: [0; 6],
+    };
+    // SAFETY: `len` is at most the struct and half of the data area behind it.
+    unsafe { send_bytes((&raw const *scratch).cast(), len, Loss::RingSocket) };
+    Some(())
+}
+
+/// Copies up to `want` bytes from user memory to `offset` of the data area; returns how many.
+#[inline(always)]
+fn take(scratch: &mut Scratch, offset: u64, from: u64, want: u64) -> u64 {
+    let len = want & CAPTURE_MASK;
+    if len == 0 {
+        return 0;
+    }
+    let at = (offset & CAPTURE_MASK) as usize;
+    // SAFETY: offset and length are each below half of the data area; the helper checks the user
+    // address.
+    let ret = unsafe {
+        read_user_raw(scratch.data.as_mut_ptr().add(at).cast(), len as u32, from as *const _)
+    };
+    if ret == 0 { len } else { 0 }
+}
+
+/// Copies from the segments of an `iovec` array; returns the bytes copied, and the room or bytes
+/// in all segments (0 where there are more than are looked at).
+#[inline(always)]
+fn take_vector(scratch: &mut Scratch, vector: u64, segments: u64, want: u64) -> (u64, u64) {
+    let mut captured = 0u64;
+    let mut requested = 0u64;
+    for i in 0..MAX_SEGMENTS {
+        if i as u64 >= segments {
+            break;
+        }
+        let at = vector.wrapping_add(i as u64 * 16) as *const [u64; 2];
+        // SAFETY: the helper checks the user address.
+        let Ok([base, len]) = (unsafe { bpf_probe_read_user(at) }) else { break };
+        requested = requested.wrapping_add(len);
+        let left = want.saturating_sub(captured);
+        captured += take(scratch, captured, base, len.min(left));
+    }
+    (captured, if segments > MAX_SEGMENTS as u64 { 0 } else { requested })
+}
+
+/// Bytes of the first messages of an `mmsghdr` array (64 bytes each, the length at 56).
+#[inline(always)]
+fn message_bytes(messages: u64, count: i64) -> i64 {
+    let mut total = 0i64;
+    for i in 0..MAX_MESSAGES {
+        if i as i64 >= count {
+            break;
+        }
+        let at = messages.wrapping_add(i as u64 * 64 + 56) as *const u32;
+        // SAFETY: the helper checks the user address.
+        let Ok(len) = (unsafe { bpf_probe_read_user(at) }) else { break };
+        total += i64::from(len);
+    }
+    total
+}

@@ -1,0 +1,75 @@
+//! Values of the maps through which user space steers the kernel half, and the kernel half's own
+//! bookkeeping.
+
+use crate::assert_size;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// Not looked up yet: traced until user space answers.
+    Unknown = 0,
+    /// An accepted TCP connection.
+    TcpServer = 1,
+    /// A TCP connection that the target opened.
+    TcpClient = 2,
+    /// A Unix socket.
+    Unix = 3,
+    /// A TCP connection whose direction is not known yet.
+    Tcp = 4,
+    /// Anything that carries no traffic of interest: ignored. The highest of all.
+    Other = 5,
+}
+
+/// A process that is traced. Key of the map: process id (tgid).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Target {
+    /// Payload bytes taken per call, at most [`super::socket::MAX_CAPTURE`].
+    pub capture_len: u32,
+    /// `TARGET_*`.
+    pub flags: u32,
+}
+assert_size!(Target, 8);
+
+/// [`Target`]: the process uses the CUDA driver, so its threads hand their launches over before
+/// they wait.
+pub const TARGET_CUDA: u32 = 1;
+
+/// Key of the descriptor map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct FdKey {
+    /// Process.
+    pub tgid: u32,
+    /// Descriptor.
+    pub fd: i32,
+}
+assert_size!(FdKey, 8);
+
+/// What the kernel half knows about a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct FdInfo {
+    /// The open description that it names.
+    pub conn_id: u64,
+    /// One of [`Class`].
+    pub class: u32,
+    /// Zero.
+    pub pad: u32,
+}
+assert_size!(FdInfo, 16);
+
+/// What user space decided about one connection. Key of the map: `conn_id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ConnPolicy {
+    /// Payload bytes taken per call; 0 takes sizes and times only.
+    pub capture_len: u32,
+    /// 1: trace nothing of it.
+    pub ignore: u32,
+}
+assert_size!(ConnPolicy, 8);
+
+/// Bit of a `conn_id` that user space made up for a descriptor found in `/proc`.
+pub const CONN_ID_FROM_USER: u64 = 1 << 63;
