@@ -1,0 +1,12 @@
+//! spanprobe: where the time of every inference request went, seen from outside the server.
+//!
+//! Data flows one way: `discover → probe → intake → stream/protocol and gpu → timeline → export`.
+//! From `intake` to `timeline` everything is synchronous, does no I/O and reads no clock, so a
+//! recorded session replays bit for bit without root, without eBPF and without a GPU.
+#![forbid(unsafe_code)]
+
+pub mod discover;
+pub mod intake;
+#[cfg(feature = "live")]
+pub mod probe;
+pub mod timeline;

@@ -1,0 +1,195 @@
+//! The narrow door: user space's words to the kernel half, and nothing else.
+
+use aya::{
+    Ebpf,
+    maps::{Array, HashMap, MapData, MapError},
+};
+use tracer_ebpf::wire::policy::{CONN_ID_FROM_USER, Class};
+
+use super::ProbeError;
+
+/// Maps that user space writes. Keys and values go as bytes in native order, in the layout of
+/// [`tracer_ebpf::wire::policy`].
+pub struct Door {
+    targets: HashMap<MapData, u32, [u8; 8]>,
+    ports: HashMap<MapData, u32, u8>,
+    fds: HashMap<MapData, [u8; 8], [u8; 16]>,
+    policies: HashMap<MapData, u64, [u8; 8]>,
+    settings: Array<MapData, u32>,
+    next_id: u64,
+}
+
+const BPF_NOEXIST: u64 = 1;
+
+fn take<T>(ebpf: &mut Ebpf, map: &'static str) -> Result<T, ProbeError>
+where
+    T: TryFrom<aya::maps::Map, Error = MapError>,
+{
+    ebpf.take_map(map)
+        .ok_or(ProbeError::Missing(map))?
+        .try_into()
+        .map_err(|error| ProbeError::Map { map, error })
+}
+
+/// Two `u32` one behind the other, as the two-field structs of the wire have them.
+fn pair(a: u32, b: u32) -> [u8; 8] {
+    let mut out = [0; 8];
+    let (left, right) = out.split_at_mut(4);
+    left.copy_from_slice(&a.to_ne_bytes());
+    right.copy_from_slice(&b.to_ne_bytes());
+    out
+}
+
+/// Absent keys are no error when something is removed.
+fn removed(result: Result<(), MapError>, map: &'static str) -> Result<(), ProbeError> {
+    match result {
+        Ok(()) | Err(MapError::KeyNotFound | MapError::ElementNotFound) => Ok(()),
+        Err(MapError::SyscallError(e)) if e.io_error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        Err(error) => Err(ProbeError::Map { map, error }),
+    }
+}
+
+impl Door {
+    pub(super) fn new(ebpf: &mut Ebpf) -> Result<Self, ProbeError> {
+        Ok(Self {
+            targets: take(ebpf, "TARGETS")?,
+            ports: take(ebpf, "PORTS")?,
+            fds: take(ebpf, "FDS")?,
+            policies: take(ebpf, "CONN_POLICY")?,
+            settings: take(ebpf, "SETTINGS")?,
+            next_id: CONN_ID_FROM_USER,
+        })
+    }
+
+    /// Traces a process; `capture_len` bytes of payload are taken per call.
+    ///
+    /// # Errors
+    /// Where the map is full.
+    pub fn trace(&mut self, pid: u32, capture_len: u32, flags: u32) -> Result<(), ProbeError> {
+        self.targets
+            .insert(&pid, &pair(capture_len, flags), 0)
+            .map_err(|error| ProbeError::Map { map: "TARGETS", error })
+    }
+
+    /// Traces a process no more.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn untrace(&mut self, pid: u32) -> Result<(), ProbeError> {
+        removed(self.targets.remove(&pid), "TARGETS")
+    }
+
+    /// Processes traced now, forked children that the kernel half added included.
+    pub fn traced(&self) -> Vec<u32> {
+        self.targets.keys().filter_map(Result::ok).collect()
+    }
+
+    /// Wants the TCP events of a local port.
+    ///
+    /// # Errors
+    /// Where the map is full.
+    pub fn watch_port(&mut self, port: u16) -> Result<(), ProbeError> {
+        self.ports
+            .insert(&u32::from(port), &1, 0)
+            .map_err(|error| ProbeError::Map { map: "PORTS", error })
+    }
+
+    /// Says what a descriptor is that was open before, unless the kernel half knows already.
+    /// Returns the identity under which its events will come.
+    ///
+    /// # Errors
+    /// Where the map is full.
+    pub fn seed(&mut self, pid: u32, fd: i32, class: Class) -> Result<u64, ProbeError> {
+        let key = pair(pid, fd as u32);
+        if let Some((id, known)) = self.lookup(pid, fd)
+            && known != Class::Unknown as u32
+        {
+            return Ok(id);
+        }
+        self.next_id += 1;
+        let id = self.next_id;
+        match self.fds.insert(&key, &info(id, class), BPF_NOEXIST) {
+            Ok(()) => Ok(id),
+            Err(error) => match self.lookup(pid, fd) {
+                Some((id, _)) => Ok(id),
+                None => Err(ProbeError::Map { map: "FDS", error }),
+            },
+        }
+    }
+
+    /// Says that a descriptor of `pid` names the same connection as one of another process: a fork
+    /// has copied it.
+    ///
+    /// # Errors
+    /// Where the map is full.
+    pub fn share(&mut self, pid: u32, fd: i32, id: u64, class: Class) -> Result<(), ProbeError> {
+        match self.fds.insert(&pair(pid, fd as u32), &info(id, class), BPF_NOEXIST) {
+            Ok(()) => Ok(()),
+            Err(_) if self.lookup(pid, fd).is_some() => Ok(()),
+            Err(error) => Err(ProbeError::Map { map: "FDS", error }),
+        }
+    }
+
+    /// What the kernel half knows of a descriptor: identity and class.
+    pub fn lookup(&self, pid: u32, fd: i32) -> Option<(u64, u32)> {
+        let value = self.fds.get(&pair(pid, fd as u32), 0).ok()?;
+        let (id, rest) = value.split_first_chunk::<8>()?;
+        let class = rest.first_chunk::<4>()?;
+        Some((u64::from_ne_bytes(*id), u32::from_ne_bytes(*class)))
+    }
+
+    /// Forgets descriptors: `close_range` closed them, or their process is gone.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn forget(&mut self, pid: u32, wanted: impl Fn(i32) -> bool) -> Result<(), ProbeError> {
+        let dead: Vec<_> = self
+            .fds
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|key| {
+                let fd = key.last_chunk::<4>().map_or(-1, |fd| i32::from_ne_bytes(*fd));
+                key.first_chunk::<4>() == Some(&pid.to_ne_bytes()) && wanted(fd)
+            })
+            .collect();
+        dead.iter().try_for_each(|key| removed(self.fds.remove(key), "FDS"))
+    }
+
+    /// Decides how much of a connection is taken: `Some(n)` bytes per call, or `None` for nothing,
+    /// not even sizes.
+    ///
+    /// # Errors
+    /// Where the map is full.
+    pub fn set_policy(&mut self, conn: u64, capture: Option<u32>) -> Result<(), ProbeError> {
+        let value = capture.map_or_else(|| pair(0, 1), |len| pair(len, 0));
+        self.policies
+            .insert(&conn, &value, 0)
+            .map_err(|error| ProbeError::Map { map: "CONN_POLICY", error })
+    }
+
+    /// The connection is gone.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn drop_policy(&mut self, conn: u64) -> Result<(), ProbeError> {
+        removed(self.policies.remove(&conn), "CONN_POLICY")
+    }
+
+    /// Whether every process that maps code is reported, or only targets.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn watch_all_maps(&mut self, on: bool) -> Result<(), ProbeError> {
+        self.settings
+            .set(0, &u32::from(on), 0)
+            .map_err(|error| ProbeError::Map { map: "SETTINGS", error })
+    }
+}
+
+fn info(id: u64, class: Class) -> [u8; 16] {
+    let mut out = [0; 16];
+    let (left, right) = out.split_at_mut(8);
+    left.copy_from_slice(&id.to_ne_bytes());
+    right.copy_from_slice(&pair(class as u32, 0));
+    out
+}

@@ -1,0 +1,71 @@
+//! The reading end of the ring, and the launches that the kernel half still gathers.
+
+use std::{
+    mem::offset_of,
+    os::fd::{AsRawFd, RawFd},
+};
+
+use aya::{
+    Ebpf,
+    maps::{HashMap, MapData, RingBuf},
+};
+use tracer_ebpf::wire::{
+    Header,
+    cuda::{LAUNCHES_OPEN, Launches},
+};
+
+use super::ProbeError;
+
+const RUN_BYTES: usize = size_of::<Launches>();
+
+/// The ring and what is read beside it.
+pub struct Ring {
+    ring: RingBuf<MapData>,
+    launches: HashMap<MapData, u64, [u8; RUN_BYTES]>,
+}
+
+impl Ring {
+    pub(super) fn new(ebpf: &mut Ebpf) -> Result<Self, ProbeError> {
+        let ring = ebpf.take_map("RING").ok_or(ProbeError::Missing("RING"))?;
+        let launches = ebpf.take_map("LAUNCHES").ok_or(ProbeError::Missing("LAUNCHES"))?;
+        Ok(Self {
+            ring: ring.try_into().map_err(|error| ProbeError::Map { map: "RING", error })?,
+            launches: launches
+                .try_into()
+                .map_err(|error| ProbeError::Map { map: "LAUNCHES", error })?,
+        })
+    }
+
+    /// Descriptor that polls readable when the kernel half asks to be read before its time.
+    pub fn fd(&self) -> RawFd {
+        self.ring.as_raw_fd()
+    }
+
+    /// Hands every waiting record to `sink`, at most `limit` of them; returns how many.
+    pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(&[u8])) -> usize {
+        let mut count = 0;
+        while count < limit {
+            let Some(record) = self.ring.next() else { break };
+            sink(&record);
+            count += 1;
+        }
+        count
+    }
+
+    /// Hands a copy of every run of launches that is still gathering to `sink`, marked open. The
+    /// counts are cumulative, so reading them races with nothing.
+    pub fn gathering(&self, mut sink: impl FnMut(&[u8])) {
+        const COUNT: usize = offset_of!(Launches, count);
+        const FLAGS: usize = offset_of!(Launches, header) + offset_of!(Header, flags);
+        for (_, mut run) in self.launches.iter().filter_map(Result::ok) {
+            if run.get(COUNT..COUNT + 4).is_none_or(|count| count == [0; 4]) {
+                continue;
+            }
+            if let Some(flags) = run.get_mut(FLAGS..FLAGS + 2) {
+                let old = flags.first_chunk::<2>().map_or(0, |f| u16::from_ne_bytes(*f));
+                flags.copy_from_slice(&(old | LAUNCHES_OPEN).to_ne_bytes());
+            }
+            sink(&run);
+        }
+    }
+}
