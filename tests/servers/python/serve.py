@@ -1,0 +1,83 @@
+"""Starts one of the Python servers on a free port and prints `listening PORT` first.
+
+The port is bound and listened on here, so a client may connect as soon as the line is out; its
+first request waits until the server is up. The servers themselves are unmodified.
+"""
+
+import argparse
+import os
+import socket
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def listen(args):
+    """A listening socket on which asyncio sets TCP_NODELAY.
+
+    It does so where the socket says that it is TCP: not with `uvicorn --fd`, which takes every
+    socket for a Unix one, nor with one that uvicorn binds for several workers. Nagle's algorithm
+    would then add 40 ms to most answers.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((args.host, args.port))
+    listener.listen(2048)
+    listener.set_inheritable(True)
+    print("listening", listener.getsockname()[1], flush=True)
+    return listener
+
+
+def serve_flask(args):
+    """Becomes gunicorn, which takes the socket over by its number."""
+    listener = listen(args)
+    command = [sys.executable, "-m", "gunicorn", "--bind", f"fd://{listener.fileno()}"]
+    command += ["--workers", str(args.workers), "--worker-class", "sync", "--chdir", HERE]
+    command += ["--log-level", args.log_level, "--no-control-socket", "flask_app:app"]
+    os.execv(sys.executable, command)
+
+
+def serve_fastapi(args):
+    """Runs uvicorn as its own command line does, with the socket handed to it."""
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    config = uvicorn.Config(
+        "fastapi_app:app",
+        workers=args.workers,
+        loop=args.loop,
+        http=args.http,
+        log_level=args.log_level,
+        access_log=False,
+    )
+    listener = listen(args)
+    if args.workers > 1:
+        Multiprocess(config, sockets=[listener]).run()
+    else:
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("server", choices=["flask", "fastapi"])
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], default="asyncio")
+    parser.add_argument("--http", choices=["h11", "httptools"], default="h11")
+    parser.add_argument("--log-level", default="warning")
+    parser.add_argument("--oracle", help="write the oracle's JSON lines here")
+    parser.add_argument("--threads", type=int, help="size of FastAPI's thread pool")
+    parser.add_argument("--no-gpu", action="store_true", help="sleep instead of calling the driver")
+    args = parser.parse_args()
+    if args.oracle:
+        os.environ["FIXTURE_ORACLE"] = os.path.abspath(args.oracle)
+    if args.threads:
+        os.environ["FIXTURE_THREADS"] = str(args.threads)
+    if args.no_gpu:
+        os.environ["FIXTURE_NO_GPU"] = "1"
+    {"flask": serve_flask, "fastapi": serve_fastapi}[args.server](args)
+
+
+if __name__ == "__main__":
+    main()
