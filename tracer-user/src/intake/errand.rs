@@ -1,0 +1,111 @@
+//! What a record asks user space to look up, at once: by the time that events reach the later
+//! rooms in order, a descriptor may be closed and a process gone.
+
+use std::mem::offset_of;
+
+use tracer_ebpf::wire::{Header, Kind};
+
+use super::{
+    decode::{Decoded, decode, unknown_fd},
+    event::{Process, Socket, What},
+};
+
+/// Something to look up in `/proc`, or to tell the kernel half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Errand {
+    /// What is this descriptor? The kernel half did not know, or the server did not ask for its
+    /// peer's address.
+    Descriptor {
+        /// Process.
+        pid: u32,
+        /// Descriptor.
+        fd: i32,
+        /// The identity under which its events come.
+        conn: u64,
+    },
+    /// A descriptor of the connection was closed: decisions about it can go.
+    Closed {
+        /// The connection.
+        conn: u64,
+    },
+    /// On which port does this listener listen?
+    Listener {
+        /// Process.
+        pid: u32,
+        /// Descriptor.
+        fd: i32,
+    },
+    /// The process began a new program: is it wanted?
+    Exec {
+        /// Process.
+        pid: u32,
+    },
+    /// The process mapped code: is it a library to hook?
+    Mapped {
+        /// Process.
+        pid: u32,
+    },
+    /// A target forked.
+    Forked {
+        /// The target.
+        parent: u32,
+        /// Its child, a target too.
+        child: u32,
+    },
+    /// A target is gone.
+    Gone {
+        /// Process.
+        pid: u32,
+    },
+    /// A target closed a range of descriptors.
+    CloseRange {
+        /// Process.
+        pid: u32,
+        /// First.
+        first: u32,
+        /// Last, inclusive.
+        last: u32,
+    },
+}
+
+/// What the record asks for. Cheap for the records that ask for nothing, which are nearly all.
+pub fn errand(record: &[u8]) -> Option<Errand> {
+    let kind = u16::from_le_bytes(*record.get(offset_of!(Header, kind)..)?.first_chunk()?);
+    if kind == Kind::SocketIo as u16 {
+        return unknown_fd(record).map(|unknown| Errand::Descriptor {
+            pid: unknown.pid,
+            fd: unknown.fd,
+            conn: unknown.conn,
+        });
+    }
+    let asks = [
+        Kind::SocketAccept,
+        Kind::SocketClose,
+        Kind::SocketListen,
+        Kind::SocketCloseRange,
+        Kind::NewTask,
+        Kind::Exec,
+        Kind::Exit,
+        Kind::MapExec,
+    ];
+    if !asks.iter().any(|k| *k as u16 == kind) {
+        return None;
+    }
+    let Ok(Decoded::Event(event)) = decode(record) else { return None };
+    let pid = event.pid;
+    match event.what {
+        What::Socket(Socket::Accept { conn, fd, peer: None, .. }) => {
+            Some(Errand::Descriptor { pid, fd, conn })
+        }
+        What::Socket(Socket::Close { conn, .. }) => Some(Errand::Closed { conn }),
+        What::Socket(Socket::Listen { fd }) => Some(Errand::Listener { pid, fd }),
+        What::Socket(Socket::CloseRange { first, last }) => {
+            Some(Errand::CloseRange { pid, first, last })
+        }
+        What::Process(Process::Fork { child }) => Some(Errand::Forked { parent: pid, child }),
+        What::Process(Process::Exec) => Some(Errand::Exec { pid }),
+        What::Process(Process::MapExec) => Some(Errand::Mapped { pid }),
+        What::Process(Process::Exit { last: true }) => Some(Errand::Gone { pid }),
+        _ => None,
+    }
+}

@@ -1,0 +1,355 @@
+//! What the agent knows to have happened: the typed form of everything that enters it.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+pub use tracer_ebpf::wire::cuda_api::Api;
+pub use tracer_ebpf::wire::socket::IoCall;
+
+/// One fact with its place in time. Events reach the later rooms in the order of `time_ns`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Position in time, ns of `CLOCK_MONOTONIC`: a call's exit, a run of launches' first entry, a
+    /// close's entry, a segment's arrival.
+    pub time_ns: u64,
+    /// Process, 0 where none is meant.
+    pub pid: u32,
+    /// Thread, 0 where none is meant.
+    pub tid: u32,
+    /// The fact.
+    pub what: What,
+}
+
+/// The families of facts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// A socket system call.
+    Socket(Socket),
+    /// The TCP stack's own word.
+    Tcp(Tcp),
+    /// A call of the CUDA driver.
+    Cuda(Cuda),
+    /// Birth and death.
+    Process(Process),
+    /// An answer that `/proc` gave.
+    Proc(ProcFact),
+    /// Events were lost since the last such fact.
+    Loss(Losses),
+}
+
+/// Which way bytes went, seen from the traced process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Read by the process.
+    In,
+    /// Written by the process.
+    Out,
+}
+
+/// Socket system calls. `conn` names an open description, unique since boot.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Socket {
+    /// Bytes moved, an end of file, or an error.
+    Io(Io),
+    /// A connection was accepted.
+    Accept {
+        /// The new connection.
+        conn: u64,
+        /// Its descriptor.
+        fd: i32,
+        /// The listener's descriptor.
+        listen_fd: i32,
+        /// Peer, where the server asked for it.
+        peer: Option<SocketAddr>,
+        /// Entry of the call, ns.
+        enter_ns: u64,
+    },
+    /// A connection was opened, or its opening begun.
+    Connect {
+        /// The connection.
+        conn: u64,
+        /// Its descriptor.
+        fd: i32,
+        /// Peer, where it is an Internet address.
+        peer: Option<SocketAddr>,
+        /// 0 or a negative errno (`-EINPROGRESS` where it goes on).
+        ret: i32,
+        /// Entry of the call, ns.
+        enter_ns: u64,
+    },
+    /// A descriptor of the connection was closed.
+    Close {
+        /// The connection.
+        conn: u64,
+        /// Descriptor.
+        fd: i32,
+    },
+    /// A second descriptor for the connection.
+    Dup {
+        /// The connection.
+        conn: u64,
+        /// Old descriptor.
+        old_fd: i32,
+        /// New descriptor.
+        new_fd: i32,
+    },
+    /// All descriptors of the range were closed.
+    CloseRange {
+        /// First.
+        first: u32,
+        /// Last, inclusive.
+        last: u32,
+    },
+    /// One or both directions were shut.
+    Shutdown {
+        /// The connection.
+        conn: u64,
+        /// `SHUT_RD` 0, `SHUT_WR` 1, `SHUT_RDWR` 2.
+        how: u32,
+    },
+    /// A socket began to listen.
+    Listen {
+        /// Descriptor.
+        fd: i32,
+    },
+}
+
+/// Bytes moved by one system call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Io {
+    /// The connection.
+    pub conn: u64,
+    /// Descriptor.
+    pub fd: i32,
+    /// System call.
+    pub call: IoCall,
+    /// Direction.
+    pub direction: Direction,
+    /// Entry, ns of `CLOCK_MONOTONIC`. The event's time is the exit.
+    pub enter_ns: u64,
+    /// Bytes moved, 0 for end of file, or a negative errno.
+    pub ret: i64,
+    /// Bytes that the caller had room for or offered; 0 where unknown.
+    pub requested: u64,
+    /// The bytes stay in the socket (`MSG_PEEK`).
+    pub peek: bool,
+    /// The first `data.len()` of the bytes moved; the rest was not captured.
+    pub data: Bytes,
+}
+
+impl Io {
+    /// Bytes moved but not captured.
+    pub fn missing(&self) -> u64 {
+        u64::try_from(self.ret).unwrap_or(0).saturating_sub(self.data.len() as u64)
+    }
+}
+
+/// The TCP stack's tracepoints.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tcp {
+    /// A segment with data reached the socket.
+    Arrival {
+        /// This end.
+        local: SocketAddr,
+        /// The other end.
+        peer: SocketAddr,
+        /// Payload bytes.
+        bytes: u32,
+        /// Smoothed round-trip time, µs.
+        srtt_us: u32,
+    },
+    /// The handshake ended: the connection waits to be accepted.
+    Established {
+        /// This end.
+        local: SocketAddr,
+        /// The other end.
+        peer: SocketAddr,
+    },
+    /// The socket is closed on both sides.
+    Closed {
+        /// This end.
+        local: SocketAddr,
+        /// The other end.
+        peer: SocketAddr,
+    },
+    /// A segment was sent again.
+    Retransmit {
+        /// This end.
+        local: SocketAddr,
+        /// The other end.
+        peer: SocketAddr,
+    },
+}
+
+/// Calls of the CUDA driver.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cuda {
+    /// A run of launches on one stream by one thread. The same `run` may come again with a higher
+    /// count; it then replaces the earlier word.
+    Launches(Launches),
+    /// A call with entry and return.
+    Call(Call),
+}
+
+/// A run of launches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launches {
+    /// Identity of the run (per process and thread).
+    pub run: u64,
+    /// Entry of the first launch, ns.
+    pub first_ns: u64,
+    /// Entry of the last launch, ns.
+    pub last_ns: u64,
+    /// Launches so far.
+    pub count: u32,
+    /// `CUstream` as passed; `None` where it could not be read.
+    pub stream: Option<u64>,
+    /// The symbol was a per-thread-default-stream variant.
+    pub per_thread: bool,
+    /// Function handle of the first launch.
+    pub function: u64,
+    /// More than one function was launched.
+    pub mixed: bool,
+    /// Grid of the first launch, blocks.
+    pub grid: [u32; 3],
+}
+
+/// One call of the driver. The event's time is the return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Function.
+    pub api: Api,
+    /// The symbol was a per-thread-default-stream variant.
+    pub per_thread: bool,
+    /// Entry, ns.
+    pub enter_ns: u64,
+    /// The first six integer arguments as passed.
+    pub args: [u64; 6],
+    /// What it wrote through its first argument, where that is taken.
+    pub out: Option<u64>,
+    /// `CUresult`; 0 is success, 600 `CUDA_ERROR_NOT_READY`.
+    pub ret: i32,
+    /// Name, structure or stack words, by the function's `Take`.
+    pub payload: Bytes,
+}
+
+/// Birth and death of tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// A thread of the process was created.
+    NewThread {
+        /// Its id.
+        tid: u32,
+    },
+    /// The process forked.
+    Fork {
+        /// The child's process id.
+        child: u32,
+    },
+    /// The process began a new program.
+    Exec,
+    /// The thread ended; `last` where the process ended with it.
+    Exit {
+        /// No other thread is left.
+        last: bool,
+    },
+    /// The process mapped code.
+    MapExec,
+}
+
+/// What `/proc` said, as an event with the time of the asking.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum ProcFact {
+    /// A process is traced from now on.
+    Target {
+        /// Process id.
+        pid: u32,
+        /// Path of its executable as it is named in its own mount namespace.
+        exe: String,
+        /// Short name (`comm`).
+        comm: String,
+        /// It maps the CUDA driver.
+        cuda: bool,
+    },
+    /// A descriptor was looked up.
+    Descriptor {
+        /// Process id.
+        pid: u32,
+        /// Descriptor.
+        fd: i32,
+        /// The identity under which its events come.
+        conn: u64,
+        /// What it is.
+        kind: Descriptor,
+    },
+    /// Sites of a library were hooked.
+    Coverage {
+        /// Process in which the library was found.
+        pid: u32,
+        /// Path of the library.
+        library: String,
+        /// Sites hooked.
+        hooked: u32,
+        /// Sites that exist.
+        exist: u32,
+    },
+    /// The process is gone.
+    Gone {
+        /// Process id.
+        pid: u32,
+    },
+}
+
+/// What a descriptor names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Descriptor {
+    /// A TCP connection.
+    Tcp {
+        /// This end.
+        local: SocketAddr,
+        /// The other end.
+        peer: SocketAddr,
+        /// Whether this end's port is one the process (or a parent) listens on.
+        server: bool,
+    },
+    /// A listening TCP socket.
+    Listener {
+        /// Address listened on.
+        local: SocketAddr,
+    },
+    /// A Unix socket.
+    Unix,
+    /// Nothing that carries requests.
+    Other,
+}
+
+/// Events lost since the last such report, by place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Losses {
+    /// Socket records that found the ring full, or calls that could not be remembered.
+    pub socket: u64,
+    /// TCP records.
+    pub tcp: u64,
+    /// CUDA records.
+    pub cuda: u64,
+    /// Process records.
+    pub process: u64,
+    /// Runs of kernel programs that the kernel skipped because they were nested.
+    pub recursion: u64,
+}
+
+impl Losses {
+    /// Adds what another report says.
+    pub fn add(&mut self, other: &Self) {
+        self.socket += other.socket;
+        self.tcp += other.tcp;
+        self.cuda += other.cuda;
+        self.process += other.process;
+        self.recursion += other.recursion;
+    }
+
+    /// Whether nothing was lost.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}

@@ -1,0 +1,243 @@
+//! Bytes and facts in the order of arrival → events in the order of time.
+//!
+//! Records of several processors reach the ring within microseconds of their time, those of a run
+//! of launches up to milliseconds after its first. So events wait until the clock has passed them
+//! by a margin. What comes later still is delivered all the same, before anything else that is due,
+//! and counted.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use super::{
+    decode::{DecodeError, Decoded, decode},
+    event::{Cuda, Event, ProcFact, Socket, What},
+    input::Input,
+};
+
+/// How far the clock must be past an event before it is released, ns.
+pub const MARGIN_NS: u64 = 2_000_000;
+
+/// How much may wait. Beyond it the oldest events are released before their time.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Events.
+    pub events: usize,
+    /// Bytes of payload that they hold.
+    pub payload_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { events: 1_000_000, payload_bytes: 256 << 20 }
+    }
+}
+
+/// What could not be delivered in the order of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrderCounts {
+    /// Events delivered after a later one.
+    pub late: u64,
+    /// Of these, runs of launches: they take their place at their first launch, and are told when
+    /// they end.
+    pub late_runs: u64,
+    /// Events released before their time because too many waited.
+    pub early: u64,
+}
+
+/// Holds events until the clock has passed them.
+#[derive(Debug, Default)]
+pub struct Orderer {
+    /// Time, arrival and place in `slots` of each event that waits; the earliest on top.
+    waiting: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    slots: Vec<Option<Event>>,
+    free: Vec<usize>,
+    payload_bytes: usize,
+    arrivals: u64,
+    limits: Limits,
+    watermark_ns: u64,
+    released_ns: u64,
+    counts: OrderCounts,
+}
+
+impl Orderer {
+    /// An orderer with these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Takes an event in. Releases the oldest where there is no room for all.
+    pub fn push(&mut self, event: Event, out: &mut Vec<Event>) {
+        self.payload_bytes += payload_len(&event);
+        let time_ns = event.time_ns;
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(event);
+        }
+        self.waiting.push(Reverse((time_ns, self.arrivals, slot)));
+        self.arrivals += 1;
+        while self.waiting.len() > self.limits.events
+            || self.payload_bytes > self.limits.payload_bytes
+        {
+            if !self.release(out) {
+                break;
+            }
+            self.counts.early += 1;
+        }
+    }
+
+    /// The clock stands at `now_ns`: releases everything that lies [`MARGIN_NS`] or more before.
+    pub fn tick(&mut self, now_ns: u64, out: &mut Vec<Event>) {
+        self.watermark_ns = self.watermark_ns.max(now_ns.saturating_sub(MARGIN_NS));
+        while self.waiting.peek().is_some_and(|Reverse(next)| next.0 <= self.watermark_ns) {
+            self.release(out);
+        }
+    }
+
+    /// Releases everything.
+    pub fn finish(&mut self, out: &mut Vec<Event>) {
+        while self.release(out) {}
+    }
+
+    /// Everything up to this time has been released, ns; what comes before it from now on is late.
+    pub fn watermark_ns(&self) -> u64 {
+        self.watermark_ns
+    }
+
+    /// Events that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// What could not be delivered in order so far.
+    pub fn counts(&self) -> OrderCounts {
+        self.counts
+    }
+
+    /// Releases the oldest event, if there is one.
+    fn release(&mut self, out: &mut Vec<Event>) -> bool {
+        let Some(Reverse((time_ns, _, slot))) = self.waiting.pop() else { return false };
+        let Some(event) = self.slots.get_mut(slot).and_then(Option::take) else { return false };
+        self.free.push(slot);
+        self.payload_bytes = self.payload_bytes.saturating_sub(payload_len(&event));
+        if time_ns < self.released_ns {
+            self.counts.late += 1;
+            if matches!(event.what, What::Cuda(Cuda::Launches(_))) {
+                self.counts.late_runs += 1;
+            }
+        }
+        self.released_ns = self.released_ns.max(time_ns);
+        out.push(event);
+        true
+    }
+}
+
+/// Bytes that the event holds outside itself.
+fn payload_len(event: &Event) -> usize {
+    match &event.what {
+        What::Socket(Socket::Io(io)) => io.data.len(),
+        What::Cuda(Cuda::Call(call)) => call.payload.len(),
+        What::Socket(_)
+        | What::Tcp(_)
+        | What::Cuda(Cuda::Launches(_))
+        | What::Process(_)
+        | What::Proc(_)
+        | What::Loss(_) => 0,
+    }
+}
+
+/// The process that the fact is about.
+fn process_of(fact: &ProcFact) -> u32 {
+    match fact {
+        ProcFact::Target { pid, .. }
+        | ProcFact::Descriptor { pid, .. }
+        | ProcFact::Coverage { pid, .. }
+        | ProcFact::Gone { pid } => *pid,
+    }
+}
+
+/// What has passed the door.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IntakeCounts {
+    /// Records, bad ones included.
+    pub records: u64,
+    /// Records whose bytes could not be read.
+    pub bad_records: u64,
+    /// Why the first of them could not.
+    pub first_bad: Option<DecodeError>,
+    /// What could not be delivered in order.
+    pub order: OrderCounts,
+}
+
+/// The room's front: inputs go in, events come out in the order of time.
+#[derive(Debug, Default)]
+pub struct Intake {
+    order: Orderer,
+    records: u64,
+    bad_records: u64,
+    first_bad: Option<DecodeError>,
+}
+
+impl Intake {
+    /// An intake whose orderer has these limits.
+    pub fn new(limits: Limits) -> Self {
+        Self { order: Orderer::new(limits), ..Self::default() }
+    }
+
+    /// Takes one input in and appends to `out` the events that are due. Only ticks make events
+    /// due, save when too many wait.
+    pub fn push(&mut self, input: Input<'_>, out: &mut Vec<Event>) {
+        match input {
+            Input::Start(_) => {}
+            Input::Record(record) => self.record(record, out),
+            Input::Fact { time_ns, fact } => {
+                let what = What::Proc(fact.clone());
+                self.order.push(Event { time_ns, pid: process_of(fact), tid: 0, what }, out);
+            }
+            Input::Losses { time_ns, losses } => {
+                let what = What::Loss(losses);
+                self.order.push(Event { time_ns, pid: 0, tid: 0, what }, out);
+            }
+            Input::Tick { now_ns } => self.order.tick(now_ns, out),
+        }
+    }
+
+    /// The session is over: appends everything that still waits.
+    pub fn finish(&mut self, out: &mut Vec<Event>) {
+        self.order.finish(out);
+    }
+
+    /// Everything up to this time has been released, ns.
+    pub fn watermark_ns(&self) -> u64 {
+        self.order.watermark_ns()
+    }
+
+    /// What has passed so far.
+    pub fn counts(&self) -> IntakeCounts {
+        IntakeCounts {
+            records: self.records,
+            bad_records: self.bad_records,
+            first_bad: self.first_bad,
+            order: self.order.counts(),
+        }
+    }
+
+    fn record(&mut self, record: &[u8], out: &mut Vec<Event>) {
+        self.records += 1;
+        match decode(record) {
+            Ok(Decoded::Event(event)) => self.order.push(event, out),
+            Ok(Decoded::Nothing) => {}
+            Err(error) => {
+                self.bad_records += 1;
+                self.first_bad.get_or_insert(error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
