@@ -39,6 +39,11 @@ pub static CONN_POLICY: HashMap<u64, ConnPolicy> = HashMap::with_max_entries(131
 #[map]
 pub static PENDING: HashMap<u64, Pending> = HashMap::with_max_entries(32_768, 0);
 
+/// Threads that may be in a system call which they entered before tracing began: its exit is taken
+/// with the arguments that the registers still hold. Owner: user space; used once.
+#[map]
+pub static LATE: HashMap<u32, u8> = HashMap::with_max_entries(65_536, 0);
+
 /// Driver calls between entry and return, by thread and function. Owner: the kernel half.
 #[map]
 pub static CUDA_CALLS: HashMap<PendingKey, PendingCall> = HashMap::with_max_entries(16_384, 0);

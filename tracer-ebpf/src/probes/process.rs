@@ -10,7 +10,7 @@ use tracer_ebpf::wire::{
 
 use crate::{
     emit::{header, lose, now, pid_tgid, send},
-    maps::{OFFSETS, PENDING, STREAKS, TARGETS},
+    maps::{LATE, OFFSETS, PENDING, STREAKS, TARGETS},
     probes::cuda,
     targets::target,
 };
@@ -78,6 +78,7 @@ fn try_sched_process_exit(ctx: &TracePointContext) -> Option<()> {
     // What the thread was in the middle of will not return. Absent keys are no error.
     let _ = PENDING.remove(&ids);
     let _ = STREAKS.remove(&ids);
+    let _ = LATE.remove(&(ids as u32));
     let group_dead = match field::<u8>(ctx, Field::ExitGroupDead) {
         Some(dead) => u32::from(dead != 0),
         None => 2,

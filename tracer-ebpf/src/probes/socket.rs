@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     emit::{header, lose, now, pid_tgid, send, send_bytes},
-    maps::{CONN_POLICY, FDS, PENDING, SCRATCH, SETTINGS},
+    maps::{CONN_POLICY, FDS, LATE, PENDING, SCRATCH, SETTINGS},
     targets::target,
 };
 
@@ -106,17 +106,7 @@ fn try_sys_enter(ctx: &RawTracePointContext) -> Option<()> {
     let regs = ctx.arg::<u64>(0) as usize + REGS_AT;
     // SAFETY: the raw tracepoint's first argument points to the registers.
     let args = unsafe { bpf_probe_read_kernel(regs as *const Regs) }.ok()?.args();
-    let mut pending = Pending {
-        enter_ns: now(),
-        conn_id: 0,
-        args,
-        fd: args[0] as i32,
-        capture_len: target.capture_len,
-        flags: 0,
-        op,
-        class: Class::Unknown as u8,
-        pad: 0,
-    };
+    let mut pending = new_pending(op, now(), args, &target);
     if enter(ids, &mut pending).is_some() && PENDING.insert(&ids, &pending, 0).is_err() {
         lose(Loss::MapSyscall, 1);
     }
@@ -293,21 +283,65 @@ fn try_sys_exit(ctx: &RawTracePointContext) -> Option<()> {
     }
     let ids = pid_tgid();
     // SAFETY: the entry is this thread's own; it is copied before it is removed.
-    let p = *unsafe { PENDING.get(&ids) }?;
+    let mut p = match unsafe { PENDING.get(&ids) } {
+        Some(p) => *p,
+        None => return late_exit(ids, op, ctx.arg::<u64>(0), ctx.arg::<u64>(1) as i64),
+    };
     let _ = PENDING.remove(&ids);
     if p.op != op {
         return None;
     }
-    let ret = ctx.arg::<u64>(1) as i64;
+    leave(ids, &mut p, ctx.arg::<u64>(1) as i64)
+}
+
+/// A call that was entered before tracing began: a server that waits in `accept` or `recv` when we
+/// attach would otherwise lose its next request. The registers still hold the arguments.
+#[inline(never)]
+fn late_exit(ids: u64, op: u8, regs: u64, ret: i64) -> Option<()> {
+    let tid = ids as u32;
+    // SAFETY: plain data.
+    unsafe { LATE.get(&tid) }?;
+    let _ = LATE.remove(&tid);
+    let late = op <= Op::Splice as u8 || op == Op::Accept as u8 || op == Op::Connect as u8;
+    let target = target(ids)?;
+    if !late || ret < 0 {
+        return None;
+    }
+    let at = regs as usize + REGS_AT;
+    // SAFETY: the raw tracepoint's first argument points to the registers.
+    let args = unsafe { bpf_probe_read_kernel(at as *const Regs) }.ok()?.args();
+    let mut p = new_pending(op, 0, args, &target);
+    enter(ids, &mut p)?;
+    leave(ids, &mut p, ret)
+}
+
+#[inline(always)]
+fn new_pending(op: u8, enter_ns: u64, args: [u64; 5], target: &Target) -> Pending {
+    Pending {
+        enter_ns,
+        conn_id: 0,
+        args,
+        fd: args[0] as i32,
+        capture_len: target.capture_len,
+        flags: 0,
+        op,
+        class: Class::Unknown as u8,
+        pad: 0,
+    }
+}
+
+#[inline(never)]
+fn leave(ids: u64, p: &mut Pending, ret: i64) -> Option<()> {
+    let op = p.op;
     let time_ns = now();
     if op <= Op::Splice as u8 {
-        exit_io(ids, &p, ret, time_ns)
+        exit_io(ids, p, ret, time_ns)
     } else if op == Op::Accept as u8 {
-        exit_accept(ids, &p, ret, time_ns)
+        exit_accept(ids, p, ret, time_ns)
     } else if op == Op::Connect as u8 {
-        exit_connect(ids, &p, ret, time_ns)
+        exit_connect(ids, p, ret, time_ns)
     } else {
-        exit_other(ids, &p, ret, time_ns)
+        exit_other(ids, p, ret, time_ns)
     }
 }
 

@@ -5,7 +5,8 @@ use tracer_ebpf::wire::{
     Header, Kind,
     loss::Loss,
     offsets::Field,
-    socket::{Arrival, Retransmit, SockAddr, TCP_CLOSE, TCP_ESTABLISHED, TcpState},
+    socket::SockAddr,
+    tcp::{Arrival, Retransmit, TCP_CLOSE, TCP_ESTABLISHED, TcpState},
 };
 
 use super::process::field;

@@ -41,11 +41,11 @@ pub enum Kind {
     SocketShutdown = 7,
     /// [`super::socket::Listen`].
     SocketListen = 8,
-    /// [`super::socket::Arrival`].
+    /// [`super::tcp::Arrival`].
     TcpArrival = 16,
-    /// [`super::socket::TcpState`].
+    /// [`super::tcp::TcpState`].
     TcpState = 17,
-    /// [`super::socket::Retransmit`].
+    /// [`super::tcp::Retransmit`].
     TcpRetransmit = 18,
     /// [`super::cuda::Launches`].
     CudaLaunches = 32,

@@ -8,6 +8,7 @@ pub mod offsets;
 pub mod policy;
 pub mod process;
 pub mod socket;
+pub mod tcp;
 
 pub use header::{Header, Kind};
 

@@ -53,7 +53,7 @@ pub const IO_READ_FAULT: u16 = 4;
 pub struct Io {
     /// Flags: `IO_*`.
     pub header: Header,
-    /// When the call was entered, ns of `CLOCK_MONOTONIC`.
+    /// When the call was entered, ns of `CLOCK_MONOTONIC`; 0 where that was before tracing began.
     pub enter_ns: u64,
     /// The connection (or other open description), unique since boot.
     pub conn_id: u64,
@@ -95,7 +95,7 @@ assert_size!(SockAddr, 24);
 pub struct Accept {
     /// Time: the call's exit.
     pub header: Header,
-    /// When the call was entered, ns of `CLOCK_MONOTONIC`.
+    /// When the call was entered, ns of `CLOCK_MONOTONIC`; 0 where that was before tracing began.
     pub enter_ns: u64,
     /// The new connection.
     pub conn_id: u64,
@@ -114,7 +114,7 @@ assert_size!(Accept, 24 + 48);
 pub struct Connect {
     /// Time: the call's exit.
     pub header: Header,
-    /// When the call was entered, ns of `CLOCK_MONOTONIC`.
+    /// When the call was entered, ns of `CLOCK_MONOTONIC`; 0 where that was before tracing began.
     pub enter_ns: u64,
     /// The connection.
     pub conn_id: u64,
@@ -198,58 +198,3 @@ pub struct Listen {
     pub backlog: u32,
 }
 assert_size!(Listen, 24 + 8);
-
-/// A segment with data reached an established socket (`tcp:tcp_probe`). The current task is
-/// arbitrary, so the header's ids are 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Arrival {
-    /// Time: the segment's arrival at the socket.
-    pub header: Header,
-    /// This host's end.
-    pub local: SockAddr,
-    /// The other end.
-    pub peer: SockAddr,
-    /// Payload bytes of the segment.
-    pub data_len: u32,
-    /// Smoothed round-trip time, µs.
-    pub srtt_us: u32,
-}
-assert_size!(Arrival, 24 + 56);
-
-/// A TCP socket of a traced port changed state (`sock:inet_sock_set_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct TcpState {
-    /// Time: the change.
-    pub header: Header,
-    /// This host's end.
-    pub local: SockAddr,
-    /// The other end.
-    pub peer: SockAddr,
-    /// State before (`TCP_*` of the kernel's `tcp_states.h`).
-    pub old_state: u32,
-    /// State after.
-    pub new_state: u32,
-}
-assert_size!(TcpState, 24 + 56);
-
-/// A segment was sent again (`tcp:tcp_retransmit_skb`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Retransmit {
-    /// Time: the retransmission.
-    pub header: Header,
-    /// This host's end.
-    pub local: SockAddr,
-    /// The other end.
-    pub peer: SockAddr,
-}
-assert_size!(Retransmit, 24 + 48);
-
-/// `TCP_ESTABLISHED` of the kernel's `tcp_states.h`.
-pub const TCP_ESTABLISHED: u32 = 1;
-/// `TCP_SYN_RECV`.
-pub const TCP_SYN_RECV: u32 = 3;
-/// `TCP_CLOSE`.
-pub const TCP_CLOSE: u32 = 7;

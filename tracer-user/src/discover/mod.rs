@@ -3,6 +3,8 @@
 pub mod attach_point;
 pub mod driver;
 pub mod elf;
+pub mod process;
+pub mod select;
 
 #[cfg(test)]
 mod fake_elf;

@@ -61,7 +61,7 @@ pub enum Socket {
         listen_fd: i32,
         /// Peer, where the server asked for it.
         peer: Option<SocketAddr>,
-        /// Entry of the call, ns.
+        /// Entry of the call, ns; 0 where that was before tracing began.
         enter_ns: u64,
     },
     /// A connection was opened, or its opening begun.
@@ -74,7 +74,7 @@ pub enum Socket {
         peer: Option<SocketAddr>,
         /// 0 or a negative errno (`-EINPROGRESS` where it goes on).
         ret: i32,
-        /// Entry of the call, ns.
+        /// Entry of the call, ns; 0 where that was before tracing began.
         enter_ns: u64,
     },
     /// A descriptor of the connection was closed.
@@ -125,7 +125,8 @@ pub struct Io {
     pub call: IoCall,
     /// Direction.
     pub direction: Direction,
-    /// Entry, ns of `CLOCK_MONOTONIC`. The event's time is the exit.
+    /// Entry, ns of `CLOCK_MONOTONIC`; 0 where that was before tracing began. The event's time is
+    /// the exit.
     pub enter_ns: u64,
     /// Bytes moved, 0 for end of file, or a negative errno.
     pub ret: i64,

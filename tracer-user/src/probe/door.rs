@@ -15,6 +15,7 @@ pub struct Door {
     ports: HashMap<MapData, u32, u8>,
     fds: HashMap<MapData, [u8; 8], [u8; 16]>,
     policies: HashMap<MapData, u64, [u8; 8]>,
+    late: HashMap<MapData, u32, u8>,
     settings: Array<MapData, u32>,
     next_id: u64,
 }
@@ -56,6 +57,7 @@ impl Door {
             ports: take(ebpf, "PORTS")?,
             fds: take(ebpf, "FDS")?,
             policies: take(ebpf, "CONN_POLICY")?,
+            late: take(ebpf, "LATE")?,
             settings: take(ebpf, "SETTINGS")?,
             next_id: CONN_ID_FROM_USER,
         })
@@ -69,6 +71,15 @@ impl Door {
         self.targets
             .insert(&pid, &pair(capture_len, flags), 0)
             .map_err(|error| ProbeError::Map { map: "TARGETS", error })
+    }
+
+    /// Says that the thread may be inside a system call already. To be said before the process is
+    /// traced.
+    ///
+    /// # Errors
+    /// Where the map is full.
+    pub fn expect_exit(&mut self, tid: u32) -> Result<(), ProbeError> {
+        self.late.insert(&tid, &1, 0).map_err(|error| ProbeError::Map { map: "LATE", error })
     }
 
     /// Traces a process no more.

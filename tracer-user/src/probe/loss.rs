@@ -51,11 +51,12 @@ impl LossReader {
         })
     }
 
-    /// Events lost since the last call.
+    /// Events lost since the last call. Nested runs that the kernel skipped are counted with
+    /// `statistics` only: asking for them costs a file per program.
     ///
     /// # Errors
     /// Where the kernel does not answer.
-    pub fn read(&mut self) -> Result<Losses, ProbeError> {
+    pub fn read(&mut self, statistics: bool) -> Result<Losses, ProbeError> {
         let mut delta = [0u64; LOSS_COUNT as usize];
         for (index, (delta, last)) in (0..LOSS_COUNT).zip(delta.iter_mut().zip(&mut self.last)) {
             let total = self
@@ -67,7 +68,11 @@ impl LossReader {
             *delta = total.saturating_sub(*last);
             *last = total;
         }
-        let recursion: u64 = self.programs().map(|p| p.recursion_misses).sum();
+        let recursion: u64 = if statistics {
+            self.programs().map(|p| p.recursion_misses).sum()
+        } else {
+            self.last_recursion
+        };
         let recursion_delta = recursion.saturating_sub(self.last_recursion);
         self.last_recursion = recursion;
         let at = |place: Loss| delta.get(place as usize).copied().unwrap_or(0);

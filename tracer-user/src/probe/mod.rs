@@ -9,7 +9,7 @@ mod loss;
 mod ring;
 mod tracefs;
 
-pub use attach::{Coverage, LibraryKey};
+pub use attach::{Coverage, LibraryKey, api_of};
 pub use door::Door;
 pub use loss::{LossReader, ProgramStats};
 pub use ring::Ring;

@@ -2,7 +2,7 @@
 
 use std::{
     mem::offset_of,
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsFd, BorrowedFd},
 };
 
 use aya::{
@@ -36,11 +36,6 @@ impl Ring {
         })
     }
 
-    /// Descriptor that polls readable when the kernel half asks to be read before its time.
-    pub fn fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
-    }
-
     /// Hands every waiting record to `sink`, at most `limit` of them; returns how many.
     pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(&[u8])) -> usize {
         let mut count = 0;
@@ -67,5 +62,12 @@ impl Ring {
             }
             sink(&run);
         }
+    }
+}
+
+/// The descriptor polls readable when the kernel half asks to be read before its time.
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
     }
 }

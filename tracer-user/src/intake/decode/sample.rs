@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use tracer_ebpf::wire::{Header, Kind, cuda, process, socket};
+use tracer_ebpf::wire::{Header, Kind, cuda, process, socket, tcp};
 
 use crate::intake::event::IoCall;
 
@@ -21,9 +21,9 @@ pub(crate) fn size(kind: Kind) -> usize {
         Kind::SocketCloseRange => size_of::<socket::CloseRange>(),
         Kind::SocketShutdown => size_of::<socket::Shutdown>(),
         Kind::SocketListen => size_of::<socket::Listen>(),
-        Kind::TcpArrival => size_of::<socket::Arrival>(),
-        Kind::TcpState => size_of::<socket::TcpState>(),
-        Kind::TcpRetransmit => size_of::<socket::Retransmit>(),
+        Kind::TcpArrival => size_of::<tcp::Arrival>(),
+        Kind::TcpState => size_of::<tcp::TcpState>(),
+        Kind::TcpRetransmit => size_of::<tcp::Retransmit>(),
         Kind::CudaLaunches => size_of::<cuda::Launches>(),
         Kind::CudaCall => size_of::<cuda::Call>(),
         Kind::NewTask => size_of::<process::NewTask>(),
@@ -114,19 +114,19 @@ pub(crate) fn each() -> Vec<Vec<u8>> {
         Kind::SocketIo => io(9, 1, IoCall::Read, b"hello", 3),
         Kind::TcpArrival => with_addresses(
             kind,
-            offset_of!(socket::Arrival, local),
-            offset_of!(socket::Arrival, peer),
+            offset_of!(tcp::Arrival, local),
+            offset_of!(tcp::Arrival, peer),
         ),
         Kind::TcpState => {
-            let at = (offset_of!(socket::TcpState, local), offset_of!(socket::TcpState, peer));
+            let at = (offset_of!(tcp::TcpState, local), offset_of!(tcp::TcpState, peer));
             let mut record = with_addresses(kind, at.0, at.1);
-            put(&mut record, offset_of!(socket::TcpState, new_state), 7u32.to_le_bytes());
+            put(&mut record, offset_of!(tcp::TcpState, new_state), 7u32.to_le_bytes());
             record
         }
         Kind::TcpRetransmit => with_addresses(
             kind,
-            offset_of!(socket::Retransmit, local),
-            offset_of!(socket::Retransmit, peer),
+            offset_of!(tcp::Retransmit, local),
+            offset_of!(tcp::Retransmit, peer),
         ),
         Kind::CudaCall => call(9, 13, b"payload"),
         kind => raw(kind, 9, 0, &[]),

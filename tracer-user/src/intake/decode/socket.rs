@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use tracer_ebpf::wire::{Header, socket};
+use tracer_ebpf::wire::{Header, socket, tcp};
 
 use super::{DecodeError, IoSpan, fields::Fields};
 use crate::intake::event::{Direction, Io, IoCall, Socket, Tcp};
@@ -136,37 +136,37 @@ impl Fields<'_> {
     }
 
     pub(super) fn arrival(&self) -> Result<Tcp, DecodeError> {
-        self.exactly(size_of::<socket::Arrival>())?;
+        self.exactly(size_of::<tcp::Arrival>())?;
         Ok(Tcp::Arrival {
-            local: self.tcp_end(offset_of!(socket::Arrival, local), "local.family")?,
-            peer: self.tcp_end(offset_of!(socket::Arrival, peer), "peer.family")?,
-            bytes: self.u32(offset_of!(socket::Arrival, data_len))?,
-            srtt_us: self.u32(offset_of!(socket::Arrival, srtt_us))?,
+            local: self.tcp_end(offset_of!(tcp::Arrival, local), "local.family")?,
+            peer: self.tcp_end(offset_of!(tcp::Arrival, peer), "peer.family")?,
+            bytes: self.u32(offset_of!(tcp::Arrival, data_len))?,
+            srtt_us: self.u32(offset_of!(tcp::Arrival, srtt_us))?,
         })
     }
 
     /// The end of a passive opening's handshake, and the end of a socket. An active opening is
     /// told by `connect`.
     pub(super) fn tcp_state(&self) -> Result<Option<Tcp>, DecodeError> {
-        self.exactly(size_of::<socket::TcpState>())?;
-        let local = self.tcp_end(offset_of!(socket::TcpState, local), "local.family")?;
-        let peer = self.tcp_end(offset_of!(socket::TcpState, peer), "peer.family")?;
-        let old = self.u32(offset_of!(socket::TcpState, old_state))?;
-        let new = self.u32(offset_of!(socket::TcpState, new_state))?;
+        self.exactly(size_of::<tcp::TcpState>())?;
+        let local = self.tcp_end(offset_of!(tcp::TcpState, local), "local.family")?;
+        let peer = self.tcp_end(offset_of!(tcp::TcpState, peer), "peer.family")?;
+        let old = self.u32(offset_of!(tcp::TcpState, old_state))?;
+        let new = self.u32(offset_of!(tcp::TcpState, new_state))?;
         Ok(match (old, new) {
-            (socket::TCP_SYN_RECV, socket::TCP_ESTABLISHED) => {
+            (tcp::TCP_SYN_RECV, tcp::TCP_ESTABLISHED) => {
                 Some(Tcp::Established { local, peer })
             }
-            (_, socket::TCP_CLOSE) => Some(Tcp::Closed { local, peer }),
+            (_, tcp::TCP_CLOSE) => Some(Tcp::Closed { local, peer }),
             _ => None,
         })
     }
 
     pub(super) fn retransmit(&self) -> Result<Tcp, DecodeError> {
-        self.exactly(size_of::<socket::Retransmit>())?;
+        self.exactly(size_of::<tcp::Retransmit>())?;
         Ok(Tcp::Retransmit {
-            local: self.tcp_end(offset_of!(socket::Retransmit, local), "local.family")?,
-            peer: self.tcp_end(offset_of!(socket::Retransmit, peer), "peer.family")?,
+            local: self.tcp_end(offset_of!(tcp::Retransmit, local), "local.family")?,
+            peer: self.tcp_end(offset_of!(tcp::Retransmit, peer), "peer.family")?,
         })
     }
 }

@@ -1,7 +1,7 @@
 use std::mem::offset_of;
 
 use proptest::prelude::*;
-use tracer_ebpf::wire::{Kind, cuda, cuda_api, process, socket};
+use tracer_ebpf::wire::{Kind, cuda, cuda_api, process, socket, tcp};
 
 use super::{
     sample::{self, call, flag, io, launches, put, put_address, raw},
@@ -123,10 +123,10 @@ fn addresses_are_spelt_one_way() {
 fn of_the_tcp_states_two_changes_matter() {
     let change = |old: u32, new: u32| {
         let mut record = raw(Kind::TcpState, 9, 0, &[]);
-        put_address(&mut record, offset_of!(socket::TcpState, local), 2, [1; 16], 80);
-        put_address(&mut record, offset_of!(socket::TcpState, peer), 2, [2; 16], 81);
-        put(&mut record, offset_of!(socket::TcpState, old_state), old.to_le_bytes());
-        put(&mut record, offset_of!(socket::TcpState, new_state), new.to_le_bytes());
+        put_address(&mut record, offset_of!(tcp::TcpState, local), 2, [1; 16], 80);
+        put_address(&mut record, offset_of!(tcp::TcpState, peer), 2, [2; 16], 81);
+        put(&mut record, offset_of!(tcp::TcpState, old_state), old.to_le_bytes());
+        put(&mut record, offset_of!(tcp::TcpState, new_state), new.to_le_bytes());
         decode(&record)
     };
     let what = |old, new| match change(old, new) {

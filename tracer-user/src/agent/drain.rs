@@ -1,0 +1,231 @@
+//! The thread that empties the ring. It only copies: parsing here would let the ring run over.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{SyncSender, TrySendError},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::clock::monotonic_ns;
+use crate::{
+    intake::{
+        errand::{Errand, errand},
+        event::{Losses, ProcFact},
+    },
+    probe::{LossReader, Ring},
+};
+
+/// How long the ring is left alone unless it fills, ns.
+const PERIOD_NS: u64 = 20_000_000;
+/// Bytes of records in one message.
+const BATCH_BYTES: usize = 1 << 20;
+/// The programs' own statistics cost some file reads: every so many rounds.
+const ROUNDS_PER_STATISTICS: u64 = 50;
+/// Descriptors asked about, so that none is asked about for each of its calls.
+const MAX_ASKED: usize = 65_536;
+
+/// What goes to the pipeline.
+pub enum Message {
+    /// Records, one behind the other, and the length of each.
+    Records {
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Length of each record, in order.
+        lens: Vec<u32>,
+    },
+    /// An answer of `/proc`.
+    Fact {
+        /// Time of the asking, ns.
+        time_ns: u64,
+        /// The answer.
+        fact: ProcFact,
+    },
+    /// Events were lost.
+    Losses {
+        /// When that was read, ns.
+        time_ns: u64,
+        /// How many since the last time.
+        losses: Losses,
+    },
+    /// Everything up to this time has been sent, ns.
+    Tick(u64),
+    /// Something the operator should know.
+    Note(String),
+    /// Everything that was to be traced from the start is.
+    Ready,
+}
+
+/// Counters that the thread shares.
+#[derive(Default)]
+pub struct DrainCounts {
+    /// Records taken from the ring.
+    pub records: AtomicU64,
+    /// Errands that found their queue full.
+    pub errands_dropped: AtomicU64,
+}
+
+/// The running thread.
+pub struct Drain {
+    stop: Arc<AtomicBool>,
+    /// Its counters.
+    pub counts: Arc<DrainCounts>,
+    thread: JoinHandle<()>,
+}
+
+struct Worker {
+    ring: Ring,
+    losses: LossReader,
+    messages: SyncSender<Message>,
+    errands: SyncSender<Errand>,
+    asked: HashSet<u64>,
+    counts: Arc<DrainCounts>,
+    bytes: Vec<u8>,
+    lens: Vec<u32>,
+}
+
+impl Drain {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Where the system has no thread left.
+    pub fn start(
+        ring: Ring,
+        losses: LossReader,
+        messages: SyncSender<Message>,
+        errands: SyncSender<Errand>,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let counts = Arc::new(DrainCounts::default());
+        let mut worker = Worker {
+            ring,
+            losses,
+            messages,
+            errands,
+            asked: HashSet::new(),
+            counts: Arc::clone(&counts),
+            bytes: Vec::new(),
+            lens: Vec::new(),
+        };
+        let seen_stop = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("drain".into()).spawn(move || {
+            let mut round = 0;
+            // One more round after the word to stop: what was traced until then is handed over.
+            loop {
+                let last = seen_stop.load(Ordering::Acquire);
+                if worker.round(round % ROUNDS_PER_STATISTICS == 0 || last).is_none() || last {
+                    break;
+                }
+                round += 1;
+                worker.wait();
+            }
+        })?;
+        Ok(Self { stop, counts, thread })
+    }
+
+    /// Drains once more and ends the thread. The pipeline must go on receiving until the channel
+    /// closes.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+    }
+
+    /// Waits for the end of the thread.
+    pub fn join(self) {
+        // A panic there has been printed; the agent ends either way.
+        let _ = self.thread.join();
+    }
+}
+
+impl Worker {
+    /// Sleeps for a period, or until the kernel half says that the ring fills.
+    fn wait(&self) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: PERIOD_NS as _ };
+        let mut fds = [PollFd::new(&self.ring, PollFlags::IN)];
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    /// Hands over everything up to now; `None` where nobody listens any more.
+    fn round(&mut self, statistics: bool) -> Option<()> {
+        let now_ns = monotonic_ns();
+        // Launches still being gathered first: a run that ends between here and the ring is then
+        // told twice, the second time with its final count.
+        let (bytes, lens) = (&mut self.bytes, &mut self.lens);
+        self.ring.gathering(|record| push(bytes, lens, record));
+        loop {
+            let (bytes, lens, asked) = (&mut self.bytes, &mut self.lens, &mut self.asked);
+            let (errands, counts) = (&self.errands, &self.counts);
+            let mut count = 0u64;
+            let mut past_now = false;
+            while bytes.len() < BATCH_BYTES {
+                let taken = self.ring.drain(1, |record| {
+                    if let Some(errand) = errand(record)
+                        && is_new(asked, errand)
+                        && let Err(TrySendError::Full(_)) = errands.try_send(errand)
+                    {
+                        counts.errands_dropped.fetch_add(1, Ordering::Relaxed);
+                    }
+                    past_now = time_of(record) > now_ns;
+                    push(bytes, lens, record);
+                });
+                count += taken as u64;
+                if taken == 0 || past_now {
+                    break;
+                }
+            }
+            counts.records.fetch_add(count, Ordering::Relaxed);
+            let more = bytes.len() >= BATCH_BYTES;
+            self.send_batch()?;
+            if !more || past_now {
+                break;
+            }
+        }
+        // A failed reading is tried again in the next round: the counters only grow.
+        if let Ok(losses) = self.losses.read(statistics)
+            && !losses.is_none()
+        {
+            self.messages.send(Message::Losses { time_ns: now_ns, losses }).ok()?;
+        }
+        self.messages.send(Message::Tick(now_ns)).ok()
+    }
+
+    fn send_batch(&mut self) -> Option<()> {
+        if self.lens.is_empty() {
+            return Some(());
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        let lens = std::mem::take(&mut self.lens);
+        self.messages.send(Message::Records { bytes, lens }).ok()
+    }
+}
+
+/// Whether the errand is to be run: a descriptor is asked about once.
+fn is_new(asked: &mut HashSet<u64>, errand: Errand) -> bool {
+    if asked.len() >= MAX_ASKED {
+        asked.clear();
+    }
+    match errand {
+        Errand::Descriptor { conn, .. } => asked.insert(conn),
+        Errand::Closed { conn } => {
+            asked.remove(&conn);
+            true
+        }
+        _ => true,
+    }
+}
+
+fn push(bytes: &mut Vec<u8>, lens: &mut Vec<u32>, record: &[u8]) {
+    bytes.extend_from_slice(record);
+    lens.push(record.len() as u32);
+}
+
+/// The record's time: its first eight bytes.
+fn time_of(record: &[u8]) -> u64 {
+    record.first_chunk().map_or(0, |time| u64::from_le_bytes(*time))
+}

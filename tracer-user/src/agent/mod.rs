@@ -1,0 +1,7 @@
+//! The running agent: one thread drains the ring, one knows the targets, and the caller's runs the
+//! pipeline. Bounded channels lead from the first two to the third.
+
+pub mod clock;
+pub mod drain;
+pub mod scout;
+pub mod session;

@@ -1,0 +1,411 @@
+//! The thread that knows the targets: adopts processes, looks descriptors up, hooks libraries, and
+//! tells the kernel half and the pipeline what it found.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tracer_ebpf::wire::policy::{Class, TARGET_CUDA};
+
+use super::{clock::monotonic_ns, drain::Message};
+use crate::{
+    discover::{
+        driver,
+        process::{self, MappedFile, OpenDescriptor, Sockets, is_cuda_driver},
+        select::Selectors,
+    },
+    intake::{
+        errand::Errand,
+        event::{Descriptor, ProcFact},
+    },
+    probe::{Availability, Coverage, Door, LibraryKey, Probes, ProbeError, api_of},
+};
+
+/// How often ports are looked at where processes are chosen by port, and targets whose end the
+/// kernel did not tell.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Sockets whose identity is remembered by inode, so that processes that share one agree.
+const MAX_INODES: usize = 65_536;
+
+/// What the thread shares with the others.
+#[derive(Default)]
+pub struct ScoutCounts {
+    /// Targets that live.
+    pub targets: AtomicUsize,
+    /// Targets there have ever been.
+    pub adopted: AtomicUsize,
+}
+
+/// The running thread.
+pub struct Scout {
+    stop: Arc<AtomicBool>,
+    /// Its counters.
+    pub counts: Arc<ScoutCounts>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread works with.
+pub struct Equipment {
+    /// The kernel half.
+    pub probes: Probes,
+    /// The door to its maps.
+    pub door: Door,
+    /// Who is wanted.
+    pub selectors: Selectors,
+    /// Payload bytes to take per call.
+    pub capture_len: u32,
+    /// Where facts go.
+    pub messages: SyncSender<Message>,
+    /// Where errands come from.
+    pub errands: Receiver<Errand>,
+}
+
+struct Worker {
+    with: Equipment,
+    targets: HashMap<u32, bool>,
+    by_inode: HashMap<u64, u64>,
+    policies: HashSet<u64>,
+    failed_libraries: HashSet<LibraryKey>,
+    counts: Arc<ScoutCounts>,
+}
+
+impl Scout {
+    /// Starts the thread; it first adopts what runs already.
+    ///
+    /// # Errors
+    /// Where the system has no thread left.
+    pub fn start(with: Equipment) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let counts = Arc::new(ScoutCounts::default());
+        let mut worker = Worker {
+            with,
+            targets: HashMap::new(),
+            by_inode: HashMap::new(),
+            policies: HashSet::new(),
+            failed_libraries: HashSet::new(),
+            counts: Arc::clone(&counts),
+        };
+        let seen_stop = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("scout".into()).spawn(move || {
+            worker.begin();
+            while !seen_stop.load(Ordering::Acquire) {
+                match worker.with.errands.recv_timeout(LOOK_EVERY) {
+                    Ok(errand) => worker.run(errand),
+                    Err(RecvTimeoutError::Timeout) => worker.look_around(),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        })?;
+        Ok(Self { stop, counts, thread })
+    }
+
+    /// Ends the thread and with it every probe.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        // A panic there has been printed; the agent ends either way.
+        let _ = self.thread.join();
+    }
+}
+
+impl Worker {
+    fn begin(&mut self) {
+        if self.with.selectors.cuda
+            && let Err(error) = self.with.door.watch_all_maps(true)
+        {
+            self.note(format!("processes that load the driver later will be missed: {error}"));
+        }
+        for port in self.with.selectors.ports.clone() {
+            self.watch_port(port);
+        }
+        for pid in self.with.selectors.running() {
+            self.adopt(pid);
+        }
+        // Without a pipeline there is nobody to tell.
+        let _ = self.with.messages.send(Message::Ready);
+    }
+
+    fn note(&self, text: String) {
+        // Without a pipeline there is nobody to tell.
+        let _ = self.with.messages.send(Message::Note(text));
+    }
+
+    fn fact(&self, fact: ProcFact) {
+        let _ = self.with.messages.send(Message::Fact { time_ns: monotonic_ns(), fact });
+    }
+
+    fn run(&mut self, errand: Errand) {
+        match errand {
+            Errand::Descriptor { pid, fd, conn } => self.look_up(pid, fd, conn),
+            Errand::Closed { conn } => {
+                if self.policies.remove(&conn) {
+                    self.told("forgetting a connection", |door| door.drop_policy(conn));
+                }
+            }
+            Errand::Listener { pid, fd } => self.look_up_listener(pid, fd),
+            Errand::Exec { pid } => self.exec(pid),
+            Errand::Mapped { pid } => self.mapped(pid),
+            Errand::Forked { parent, child } => self.forked(parent, child),
+            Errand::Gone { pid } => self.gone(pid),
+            Errand::CloseRange { pid, first, last } => {
+                self.told("forgetting closed descriptors", |door| {
+                    door.forget(pid, |fd| (first..=last).contains(&(fd as u32)))
+                });
+            }
+        }
+    }
+
+    /// Tells the kernel half something; a refusal is noted.
+    fn told(&mut self, what: &str, tell: impl FnOnce(&mut Door) -> Result<(), ProbeError>) {
+        if let Err(error) = tell(&mut self.with.door) {
+            self.note(format!("{what}: {error}"));
+        }
+    }
+
+    fn watch_port(&mut self, port: u16) {
+        self.told("arrivals on a port will not be seen", |door| door.watch_port(port));
+    }
+
+    /// What the kernel does not tell: new listeners on wanted ports, and processes that are gone.
+    fn look_around(&mut self) {
+        for pid in self.with.selectors.listeners() {
+            self.adopt(pid);
+        }
+        let dead: Vec<u32> =
+            self.targets.keys().copied().filter(|pid| !process::exists(*pid)).collect();
+        dead.into_iter().for_each(|pid| self.gone(pid));
+    }
+
+    /// Begins to trace a process.
+    fn adopt(&mut self, pid: u32) {
+        if self.targets.contains_key(&pid) || pid == std::process::id() {
+            return;
+        }
+        let Some(program) = process::program(pid) else { return };
+        let drivers = process::mapped(pid, is_cuda_driver).unwrap_or_default();
+        let cuda = !drivers.is_empty();
+        let flags = if cuda { TARGET_CUDA } else { 0 };
+        for tid in process::threads(pid) {
+            self.told("a call that a thread is in will be missed", |door| door.expect_exit(tid));
+        }
+        if let Err(error) = self.with.door.trace(pid, self.with.capture_len, flags) {
+            self.note(format!("process {pid} cannot be traced: {error}"));
+            return;
+        }
+        self.targets.insert(pid, cuda);
+        self.counts.adopted.fetch_add(1, Ordering::Relaxed);
+        self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
+        self.fact(ProcFact::Target { pid, exe: program.exe, comm: program.comm, cuda });
+        self.hook(pid, &drivers);
+        self.seed_descriptors(pid, None);
+    }
+
+    /// Tells the kernel half what the process had open before. A forked child's descriptors name
+    /// what its parent's do.
+    fn seed_descriptors(&mut self, pid: u32, parent: Option<u32>) {
+        let sockets = Sockets::of(pid);
+        let open = match process::descriptors(pid, &sockets) {
+            Ok(open) => open,
+            Err(_) if !process::exists(pid) => return,
+            Err(error) => {
+                self.note(format!("descriptors of process {pid} cannot be read: {error}"));
+                return;
+            }
+        };
+        for descriptor in open {
+            if let Err(error) = self.seed(pid, descriptor, parent) {
+                self.note(format!("descriptor {} of process {pid}: {error}", descriptor.fd));
+                return;
+            }
+        }
+    }
+
+    fn seed(&mut self, pid: u32, open: OpenDescriptor, parent: Option<u32>) -> Result<(), ProbeError> {
+        let class = class_of(open.kind);
+        let inherited = parent.and_then(|parent| self.with.door.lookup(parent, open.fd));
+        let known = match inherited {
+            Some((id, _)) if open.inode != 0 => Some(id),
+            _ => self.by_inode.get(&open.inode).copied().filter(|_| open.inode != 0),
+        };
+        let conn = match known {
+            Some(id) => {
+                self.with.door.share(pid, open.fd, id, class)?;
+                id
+            }
+            None => self.with.door.seed(pid, open.fd, class)?,
+        };
+        if open.inode != 0 {
+            if self.by_inode.len() >= MAX_INODES {
+                self.by_inode.clear();
+            }
+            self.by_inode.insert(open.inode, conn);
+        }
+        self.describe(pid, open.fd, conn, open.kind);
+        Ok(())
+    }
+
+    fn describe(&mut self, pid: u32, fd: i32, conn: u64, kind: Descriptor) {
+        match kind {
+            Descriptor::Listener { local } | Descriptor::Tcp { local, server: true, .. } => {
+                self.watch_port(local.port());
+            }
+            Descriptor::Other => return,
+            Descriptor::Tcp { .. } | Descriptor::Unix => {}
+        }
+        self.fact(ProcFact::Descriptor { pid, fd, conn, kind });
+    }
+
+    fn look_up(&mut self, pid: u32, fd: i32, conn: u64) {
+        let Ok(inode) = process::socket_inode(pid, fd) else { return };
+        let kind = inode.map_or(Descriptor::Other, |inode| Sockets::of(pid).kind(inode));
+        // The number may have changed hands while we looked.
+        if self.with.door.lookup(pid, fd).is_none_or(|(id, _)| id != conn) {
+            return;
+        }
+        let capture = match kind {
+            Descriptor::Other => Some(None),
+            Descriptor::Unix => Some(Some(0)),
+            _ => None,
+        };
+        if let Some(capture) = capture {
+            self.policies.insert(conn);
+            self.told("ignoring a descriptor", |door| door.set_policy(conn, capture));
+        }
+        self.describe(pid, fd, conn, kind);
+    }
+
+    fn look_up_listener(&mut self, pid: u32, fd: i32) {
+        let Ok(Some(inode)) = process::socket_inode(pid, fd) else { return };
+        let kind = Sockets::of(pid).kind(inode);
+        let conn = self.with.door.lookup(pid, fd).map_or(0, |(id, _)| id);
+        if matches!(kind, Descriptor::Listener { .. }) {
+            self.describe(pid, fd, conn, kind);
+        }
+    }
+
+    fn exec(&mut self, pid: u32) {
+        if self.targets.contains_key(&pid) {
+            // Descriptors marked close-on-exec are gone, without a call that we could have seen.
+            let sockets = Sockets::of(pid);
+            let Ok(open) = process::descriptors(pid, &sockets) else { return };
+            let open: HashSet<i32> = open.iter().map(|descriptor| descriptor.fd).collect();
+            self.told("forgetting descriptors after exec", |door| {
+                door.forget(pid, |fd| !open.contains(&fd))
+            });
+            self.targets.insert(pid, false);
+            if let Some(program) = process::program(pid) {
+                let (exe, comm) = (program.exe, program.comm);
+                self.fact(ProcFact::Target { pid, exe, comm, cuda: false });
+            }
+        } else if self.with.selectors.wants(pid) {
+            self.adopt(pid);
+        }
+    }
+
+    fn mapped(&mut self, pid: u32) {
+        let drivers = process::mapped(pid, is_cuda_driver).unwrap_or_default();
+        if drivers.is_empty() {
+            return;
+        }
+        match self.targets.get(&pid) {
+            None if self.with.selectors.cuda => self.adopt(pid),
+            Some(false) => {
+                let capture = self.with.capture_len;
+                self.told("marking a CUDA process", |door| door.trace(pid, capture, TARGET_CUDA));
+                self.targets.insert(pid, true);
+                self.hook(pid, &drivers);
+                if let Some(program) = process::program(pid) {
+                    let (exe, comm) = (program.exe, program.comm);
+                    self.fact(ProcFact::Target { pid, exe, comm, cuda: true });
+                }
+            }
+            Some(true) => self.hook(pid, &drivers),
+            None => {}
+        }
+    }
+
+    fn forked(&mut self, parent: u32, child: u32) {
+        if self.targets.contains_key(&child) {
+            return;
+        }
+        let Some(program) = process::program(child) else { return };
+        let cuda = self.targets.get(&parent).copied().unwrap_or(false);
+        self.targets.insert(child, cuda);
+        self.counts.adopted.fetch_add(1, Ordering::Relaxed);
+        self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
+        self.fact(ProcFact::Target { pid: child, exe: program.exe, comm: program.comm, cuda });
+        self.seed_descriptors(child, Some(parent));
+    }
+
+    fn gone(&mut self, pid: u32) {
+        if self.targets.remove(&pid).is_none() {
+            return;
+        }
+        self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
+        self.told("forgetting a process", |door| door.untrace(pid));
+        self.told("forgetting a process", |door| door.forget(pid, |_| true));
+        self.fact(ProcFact::Gone { pid });
+    }
+
+    /// Hooks driver files that are not hooked yet.
+    fn hook(&mut self, pid: u32, drivers: &[MappedFile]) {
+        for file in drivers {
+            let key = LibraryKey { device: file.device, inode: file.inode };
+            if self.with.probes.is_attached(key) || self.failed_libraries.contains(&key) {
+                continue;
+            }
+            match self.hook_file(key, file) {
+                Ok(Coverage { hooked, exist }) => {
+                    let library = file.path.to_string_lossy().into_owned();
+                    self.fact(ProcFact::Coverage { pid, library, hooked, exist });
+                }
+                Err(reason) => {
+                    self.failed_libraries.insert(key);
+                    self.note(format!("{} is not hooked: {reason}", file.path.display()));
+                }
+            }
+        }
+    }
+
+    fn hook_file(&mut self, key: LibraryKey, file: &MappedFile) -> Result<Coverage, String> {
+        if let Availability::Unavailable(reason) = &self.with.probes.cuda {
+            return Err(reason.clone());
+        }
+        let mut reason = String::from("no name reaches it");
+        for path in &file.reach {
+            let image = match fs::read(path) {
+                Ok(image) => image,
+                Err(error) => {
+                    reason = error.to_string();
+                    continue;
+                }
+            };
+            let mut plan = driver::plan(&image, &|name| api_of(name).is_some())
+                .map_err(|error| error.to_string())?;
+            let exist = plan.sites.len() as u32;
+            plan.sites.retain(|site| site.reason.is_attachable());
+            match self.with.probes.attach_library(key, path, &plan) {
+                Ok(coverage) => return Ok(Coverage { exist, ..coverage }),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Err(reason)
+    }
+}
+
+fn class_of(kind: Descriptor) -> Class {
+    match kind {
+        Descriptor::Tcp { server: true, .. } => Class::TcpServer,
+        Descriptor::Tcp { server: false, .. } => Class::TcpClient,
+        Descriptor::Listener { .. } => Class::Tcp,
+        Descriptor::Unix => Class::Unix,
+        Descriptor::Other => Class::Other,
+    }
+}

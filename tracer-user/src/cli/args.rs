@@ -1,0 +1,216 @@
+//! The command line, as it is typed.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use glob::Pattern;
+
+use crate::discover::select::Selectors;
+
+/// Shows where the time of every inference request goes, from outside the server.
+#[derive(Debug, Parser)]
+#[command(name = "spanprobe", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Attach to running servers and show a timeline for each request.
+    #[cfg(feature = "live")]
+    Run(RunArgs),
+    /// Attach as `run` does and write everything that was seen to a session file.
+    #[cfg(feature = "live")]
+    Record(RecordArgs),
+    /// Show the timelines of a session file. Needs no rights.
+    Replay(ReplayArgs),
+}
+
+/// Whom to trace.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct SelectorArgs {
+    /// Trace this process and the children that it forks. May be given more than once.
+    #[arg(long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pids: Vec<u32>,
+    /// Trace processes whose executable matches, now and later: a pattern with a slash is held
+    /// against the whole path, one without against the file name.
+    #[arg(long = "exe", value_name = "GLOB", value_parser = parse_pattern)]
+    pub exes: Vec<Pattern>,
+    /// Trace whoever listens on this TCP port, now and later.
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub ports: Vec<u16>,
+    /// Trace every process that maps the CUDA driver, now and later.
+    #[arg(long)]
+    pub cuda: bool,
+}
+
+fn parse_pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::new(text).map_err(|error| format!("not a pattern: {error}"))
+}
+
+impl SelectorArgs {
+    /// The selectors, for the scout.
+    pub fn selectors(&self) -> Selectors {
+        Selectors {
+            pids: self.pids.clone(),
+            exes: self.exes.clone(),
+            ports: self.ports.clone(),
+            cuda: self.cuda,
+        }
+    }
+
+    /// The selectors, in words.
+    pub fn describe(&self) -> Vec<String> {
+        let mut words: Vec<String> = self.pids.iter().map(|pid| format!("--pid {pid}")).collect();
+        words.extend(self.exes.iter().map(|exe| format!("--exe {exe}")));
+        words.extend(self.ports.iter().map(|port| format!("--port {port}")));
+        words.extend(self.cuda.then(|| "--cuda".to_owned()));
+        words
+    }
+}
+
+/// How to trace.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// End after this time (`30s`, `5m`, `1h`).
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub limit: Option<Duration>,
+    /// Payload bytes taken per system call. Heads of requests and responses must fit.
+    #[arg(long, value_name = "BYTES", default_value_t = 2048,
+          value_parser = clap::value_parser!(u32).range(0..8192))]
+    pub capture_len: u32,
+    /// Size of the ring between kernel and agent, in MiB; a power of two.
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = parse_ring)]
+    pub ring_mib: u32,
+    /// Run although another spanprobe is tracing on this machine. Each pays for its own probes.
+    #[arg(long)]
+    pub beside: bool,
+    /// Attach uprobes one by one, as on kernels before 6.6. They are slow to let go.
+    #[arg(long, hide = true)]
+    pub perf_uprobes: bool,
+}
+
+fn parse_ring(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(mib) if mib.is_power_of_two() && mib <= 1024 => Ok(mib),
+        _ => Err("a power of two from 1 to 1024 is wanted".to_owned()),
+    }
+}
+
+/// `90`, `90s`, `5m`, `1h`, `250ms`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| "a number and a unit are wanted, as in 30s")?;
+    let factor_ms = match unit {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("unknown unit {unit:?}: ms, s, m and h are known")),
+    };
+    match number.checked_mul(factor_ms) {
+        Some(0) => Err("that is no time at all".to_owned()),
+        Some(ms) => Ok(Duration::from_millis(ms)),
+        None => Err("that is too long".to_owned()),
+    }
+}
+
+/// What to show.
+#[derive(Clone, Debug, Args)]
+pub struct ShowArgs {
+    /// Write a JSON line per request to this file, or to standard output with `-` (the table then
+    /// goes to standard error).
+    #[arg(long, value_name = "FILE")]
+    pub jsonl: Option<PathBuf>,
+    /// Show this many of the slowest requests in full at the end.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub slowest: usize,
+    /// Show nothing while running, only the summary at the end.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// `spanprobe run`.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Whom to trace.
+    #[command(flatten)]
+    pub selectors: SelectorArgs,
+    /// How.
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// What to show.
+    #[command(flatten)]
+    pub show: ShowArgs,
+}
+
+/// `spanprobe record`.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct RecordArgs {
+    /// As for `run`.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The session file. It holds the first bytes of what the server read and wrote (values of
+    /// authorisation and cookie headers removed) and is readable by its owner only.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Leave the bodies of requests and responses out; names that come from bodies are then
+    /// unknown on replay.
+    #[arg(long)]
+    pub redact: bool,
+    /// Replace the file where it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// Stop recording (not tracing) at this size, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub max_mib: u64,
+}
+
+/// `spanprobe replay`.
+#[derive(Clone, Debug, Args)]
+pub struct ReplayArgs {
+    /// A session file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// What to show.
+    #[command(flatten)]
+    pub show: ShowArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));
+        for bad in ["", "s", "5x", "0s", "99999999999999999999h", "-1s"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rings() {
+        assert_eq!(parse_ring("64"), Ok(64));
+        for bad in ["0", "3", "2048", "x"] {
+            assert!(parse_ring(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn somebody_must_be_named() {
+        assert!(Cli::try_parse_from(["spanprobe", "run"]).is_err());
+        assert!(Cli::try_parse_from(["spanprobe", "run", "--cuda"]).is_ok());
+        assert!(Cli::try_parse_from(["spanprobe", "run", "--pid", "0"]).is_err());
+        assert!(Cli::try_parse_from(["spanprobe", "run", "--exe", "[", "--cuda"]).is_err());
+    }
+}

@@ -1,0 +1,306 @@
+//! `spanprobe run` and `spanprobe record`: attach, show, and, for `record`, write down.
+
+use std::{
+    fs::File,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+use super::{
+    ALREADY_RUNNING, NO_TARGET,
+    args::{RecordArgs, RunArgs},
+    lock::{self, Lock},
+    view::View,
+};
+use crate::{
+    agent::{
+        clock,
+        drain::{Drain, Message},
+        scout::{Equipment, Scout, ScoutCounts},
+        session,
+    },
+    intake::input::Input,
+    pipeline::Pipeline,
+    probe::{Availability, Probes, Settings, UprobeMode},
+    record::{self, Options, Writer},
+    timeline::model::Timeline,
+};
+
+/// Messages between the threads: batches of up to a MiB, so this bounds their memory too.
+const MESSAGES: usize = 64;
+/// Things to look up.
+const ERRANDS: usize = 65_536;
+/// How often the view moves on.
+const VIEW_EVERY: Duration = Duration::from_millis(200);
+/// When to say why nothing is seen, and how often again.
+const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE_AGAIN: Duration = Duration::from_secs(30);
+
+/// Attaches and shows timelines until the time is up, the targets are gone, or a signal comes.
+///
+/// # Errors
+/// Where the probes cannot be loaded, or an output cannot be opened.
+pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCode> {
+    let _lock = match lock::take() {
+        Lock::Taken(pid) if !args.trace.beside => {
+            eprintln!(
+                "spanprobe: process {pid} is tracing on this machine already; \
+                 --beside traces a second time, at twice the cost"
+            );
+            return Ok(ExitCode::from(ALREADY_RUNNING));
+        }
+        Lock::Impossible(why) => {
+            eprintln!("spanprobe: no lock file, a second instance would not be noticed: {why}");
+            None
+        }
+        other => Some(other),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second of its kind ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("cannot handle signals")?;
+    }
+    let mut view = View::open(&args.show)?;
+    let start = session::start(args.selectors.describe());
+    let recording = match record {
+        None => None,
+        Some(record) => {
+            let options = Options {
+                force: record.force,
+                without_bodies: record.redact,
+                max_bytes: Some(record.max_mib.saturating_mul(1 << 20)),
+            };
+            let writer = record::create(&record.output, &start, options)?;
+            view.note(&format!(
+                "recording to {}: it holds the first {} bytes of what the server reads and writes{}",
+                record.output.display(),
+                args.trace.capture_len,
+                if record.redact { ", without bodies" } else { "" }
+            ));
+            Some(writer)
+        }
+    };
+    let mut pipeline = Pipeline::new(start.clone());
+    pipeline.push(Input::Start(&start), &mut Vec::new());
+    let live = attach(args, &mut view)?;
+    let feed = Feed { pipeline, recording, out: Vec::new(), notes: Vec::new(), ready: false };
+    Session { args, stop, view, feed, live, ready_said: false }.run()
+}
+
+/// The threads, and what they share with this one.
+struct Live {
+    drain: Drain,
+    scout: Scout,
+    counts: Arc<ScoutCounts>,
+    messages: Receiver<Message>,
+}
+
+fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
+    let settings = Settings {
+        ring_bytes: args.trace.ring_mib << 20,
+        force_perf_uprobes: args.trace.perf_uprobes,
+    };
+    let mut probes = Probes::load(settings)?;
+    if let Availability::Unavailable(why) = &probes.tcp {
+        view.note(&format!("arrivals are not seen, requests start at the server's read: {why}"));
+    }
+    if let Availability::Unavailable(why) = &probes.cuda {
+        view.note(&format!("the CUDA driver is not seen: {why}"));
+    }
+    if probes.uprobe_mode() == UprobeMode::Perf {
+        view.note("uprobes are attached one by one: letting them go takes the kernel up to a minute");
+    }
+    let (send_message, messages) = sync_channel(MESSAGES);
+    let (send_errand, errands) = sync_channel(ERRANDS);
+    let door = probes.door()?;
+    let losses = probes.losses()?;
+    let drain = Drain::start(probes.ring()?, losses, send_message.clone(), send_errand)
+        .context("cannot start a thread")?;
+    let scout = Scout::start(Equipment {
+        probes,
+        door,
+        selectors: args.selectors.selectors(),
+        capture_len: args.trace.capture_len,
+        messages: send_message,
+        errands,
+    })
+    .context("cannot start a thread")?;
+    let counts = Arc::clone(&scout.counts);
+    Ok(Live { drain, scout, counts, messages })
+}
+
+/// Where every message goes: into the recording, and through the pipeline.
+struct Feed {
+    pipeline: Pipeline,
+    recording: Option<Writer<File>>,
+    out: Vec<Timeline>,
+    /// For the operator.
+    notes: Vec<String>,
+    /// What was to be traced from the start is.
+    ready: bool,
+}
+
+impl Feed {
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Records { bytes, lens } => {
+                let mut rest = bytes.as_slice();
+                for len in lens {
+                    let Some((record, behind)) = rest.split_at_checked(len as usize) else { break };
+                    rest = behind;
+                    self.input(Input::Record(record));
+                }
+            }
+            Message::Fact { time_ns, fact } => self.input(Input::Fact { time_ns, fact: &fact }),
+            Message::Losses { time_ns, losses } => self.input(Input::Losses { time_ns, losses }),
+            Message::Tick(now_ns) => self.input(Input::Tick { now_ns }),
+            Message::Note(text) => self.note(text),
+            Message::Ready => self.ready = true,
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        self.pipeline.note(text.clone());
+        self.notes.push(text);
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        if let Some(recording) = &mut self.recording
+            && let Err(why) = recording.push(input)
+        {
+            self.note(format!("the recording has stopped, tracing goes on: {why}"));
+        }
+        self.pipeline.push(input, &mut self.out);
+    }
+}
+
+struct Session<'a> {
+    args: &'a RunArgs,
+    stop: Arc<AtomicBool>,
+    view: View,
+    feed: Feed,
+    live: Live,
+    ready_said: bool,
+}
+
+impl Session<'_> {
+    fn run(mut self) -> anyhow::Result<ExitCode> {
+        let began = Instant::now();
+        let mut viewed = began;
+        let mut silence_said: Option<Instant> = None;
+        while !self.is_over(began) {
+            match self.live.messages.recv_timeout(VIEW_EVERY) {
+                Ok(message) => self.feed.take(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("a thread of the agent has ended"),
+            }
+            if viewed.elapsed() >= VIEW_EVERY {
+                viewed = Instant::now();
+                self.show();
+            }
+            let due = match silence_said {
+                None => began.elapsed() >= SILENCE,
+                Some(last) => last.elapsed() >= SILENCE_AGAIN,
+            };
+            if due && self.view.requests() == 0 && self.feed.ready {
+                silence_said = Some(Instant::now());
+                let why = self.why_nothing();
+                self.view.note(&why);
+            }
+        }
+        self.end()
+    }
+
+    fn targets(&self) -> usize {
+        self.live.counts.targets.load(Ordering::Relaxed)
+    }
+
+    fn words(&self) -> String {
+        self.args.selectors.describe().join(" ")
+    }
+
+    /// The time is up, a signal came, nobody reads, or the processes that were named are gone.
+    fn is_over(&self, began: Instant) -> bool {
+        let selectors = &self.args.selectors;
+        let only_pids = selectors.exes.is_empty() && selectors.ports.is_empty() && !selectors.cuda;
+        self.stop.load(Ordering::Acquire)
+            || self.view.is_closed()
+            || self.args.trace.limit.is_some_and(|limit| began.elapsed() >= limit)
+            || only_pids && self.feed.ready && self.targets() == 0
+    }
+
+    fn show(&mut self) {
+        for note in std::mem::take(&mut self.feed.notes) {
+            self.view.note(&note);
+        }
+        if self.feed.ready && !self.ready_said {
+            self.ready_said = true;
+            let words = self.words();
+            match self.targets() {
+                0 => self.view.note(&format!("no process matches {words} yet")),
+                1 => self.view.note(&format!("tracing 1 process ({words})")),
+                n => self.view.note(&format!("tracing {n} processes ({words})")),
+            }
+        }
+        self.view.take(&self.feed.out);
+        self.feed.out.clear();
+        let open = if self.view.wants_open() { self.feed.pipeline.open() } else { Vec::new() };
+        self.view.tick(clock::monotonic_ns(), &open, &self.feed.pipeline.health());
+    }
+
+    /// Why no request has been seen, as far as can be told.
+    fn why_nothing(&self) -> String {
+        if self.targets() == 0 {
+            return format!("nothing seen yet: no process matches {}", self.words());
+        }
+        self.feed.pipeline.why_nothing()
+    }
+
+    fn end(mut self) -> anyhow::Result<ExitCode> {
+        self.show();
+        let words = self.words();
+        let nobody = self.live.counts.adopted.load(Ordering::Relaxed) == 0;
+        let Live { drain, scout, messages, .. } = self.live;
+        // The threads hand over what is left; somebody has to take it while they end.
+        drain.stop();
+        let ending = thread::spawn(move || {
+            drain.join();
+            scout.stop();
+        });
+        while let Ok(message) = messages.recv() {
+            self.feed.take(message);
+        }
+        // A panic there has been printed.
+        let _ = ending.join();
+        let Feed { mut pipeline, recording, mut out, notes, .. } = self.feed;
+        for note in notes {
+            self.view.note(&note);
+        }
+        let open = pipeline.finish(&mut out);
+        self.view.take(&out);
+        self.view.finish(&open, &pipeline.health());
+        match recording.map(|mut recording| recording.finish()) {
+            None => {}
+            Some(Ok(counts)) => self.view.note(&format!(
+                "recorded {} records, {} bytes, {} secret values removed",
+                counts.records, counts.bytes, counts.redacted.secrets
+            )),
+            Some(Err(why)) => self.view.note(&format!("the recording is not whole: {why}")),
+        }
+        if nobody {
+            eprintln!("spanprobe: no process matched {words}");
+            return Ok(ExitCode::from(NO_TARGET));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

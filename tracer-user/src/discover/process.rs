@@ -1,0 +1,256 @@
+//! What `/proc` says about a process: its program, descriptors, sockets and libraries.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use procfs::{
+    ProcError, ProcResult,
+    net::{TcpNetEntry, TcpState},
+    process::{FDTarget, MMPermissions, MMapPath, Process},
+};
+
+use crate::intake::event::Descriptor;
+
+/// Program names of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Path of the executable in its own mount namespace; empty where it cannot be read.
+    pub exe: String,
+    /// Short name, at most 15 bytes.
+    pub comm: String,
+}
+
+/// A descriptor of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenDescriptor {
+    /// Number.
+    pub fd: i32,
+    /// Inode of the socket, 0 where it is none.
+    pub inode: u64,
+    /// What it names.
+    pub kind: Descriptor,
+}
+
+/// A library that a process maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Device of the file, major and minor as one number.
+    pub device: u64,
+    /// Inode of the file.
+    pub inode: u64,
+    /// Path in the process's own mount namespace, without the kernel's ` (deleted)`.
+    pub path: PathBuf,
+    /// Names that reach the file from here, best first: through the process's root, and through
+    /// the mapping itself, which works for deleted files too.
+    pub reach: [PathBuf; 2],
+}
+
+/// Ids of all processes now.
+pub fn all_pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn open(pid: u32) -> ProcResult<Process> {
+    Process::new(i32::try_from(pid).map_err(|_| ProcError::NotFound(None))?)
+}
+
+/// Names of the process's program; `None` where there is no such process.
+pub fn program(pid: u32) -> Option<Program> {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let exe = exe.to_string_lossy();
+    let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
+    Some(Program { exe, comm: comm.trim_end().to_owned() })
+}
+
+/// Ids of the process's threads now.
+pub fn threads(pid: u32) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether the process exists.
+pub fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// TCP sockets in the process's network namespace, by inode.
+pub struct Sockets {
+    by_inode: HashMap<u64, (SocketAddr, SocketAddr, bool)>,
+    listening: HashSet<u16>,
+    unix: HashSet<u64>,
+}
+
+impl Sockets {
+    /// Reads the tables.
+    pub fn of(pid: u32) -> Self {
+        let mut found =
+            Self { by_inode: HashMap::new(), listening: HashSet::new(), unix: HashSet::new() };
+        let Ok(process) = open(pid) else { return found };
+        // A kernel without IPv6 has no second table.
+        for table in [process.tcp(), process.tcp6()] {
+            table.unwrap_or_default().iter().for_each(|entry| found.add(entry));
+        }
+        found.unix = process.unix().unwrap_or_default().iter().map(|entry| entry.inode).collect();
+        found
+    }
+
+    fn add(&mut self, entry: &TcpNetEntry) {
+        let listens = entry.state == TcpState::Listen;
+        if listens {
+            self.listening.insert(entry.local_address.port());
+        }
+        let ends = (canonical(entry.local_address), canonical(entry.remote_address), listens);
+        self.by_inode.insert(entry.inode, ends);
+    }
+
+    /// What the socket with this inode is.
+    pub fn kind(&self, inode: u64) -> Descriptor {
+        match self.by_inode.get(&inode) {
+            Some((local, _, true)) => Descriptor::Listener { local: *local },
+            Some((local, peer, false)) => Descriptor::Tcp {
+                local: *local,
+                peer: *peer,
+                server: self.listening.contains(&local.port()),
+            },
+            None if self.unix.contains(&inode) => Descriptor::Unix,
+            None => Descriptor::Other,
+        }
+    }
+
+    /// Inodes of sockets that listen on a port.
+    pub fn listeners(&self, port: u16) -> HashSet<u64> {
+        let listens = |(_, (local, _, listens)): &(&u64, &(SocketAddr, SocketAddr, bool))| {
+            *listens && local.port() == port
+        };
+        self.by_inode.iter().filter(listens).map(|(inode, _)| *inode).collect()
+    }
+}
+
+/// IPv4 addresses that are written as IPv6 become IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Inode of the socket that a descriptor names; `Ok(None)` where it names something else.
+///
+/// # Errors
+/// Where the descriptor or its process is gone, or rights are missing.
+pub fn socket_inode(pid: u32, fd: i32) -> io::Result<Option<u64>> {
+    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}"))?;
+    Ok(match target.to_string_lossy().parse() {
+        Ok(FDTarget::Socket(inode)) => Some(inode),
+        _ => None,
+    })
+}
+
+/// Every descriptor of the process.
+///
+/// # Errors
+/// Where the process is gone or rights are missing.
+pub fn descriptors(pid: u32, sockets: &Sockets) -> ProcResult<Vec<OpenDescriptor>> {
+    let open_fds = open(pid)?.fd()?.filter_map(Result::ok);
+    Ok(open_fds
+        .map(|info| match info.target {
+            FDTarget::Socket(inode) => {
+                OpenDescriptor { fd: info.fd, inode, kind: sockets.kind(inode) }
+            }
+            _ => OpenDescriptor { fd: info.fd, inode: 0, kind: Descriptor::Other },
+        })
+        .collect())
+}
+
+/// Processes that hold one of these sockets.
+pub fn holders(inodes: &HashSet<u64>) -> Vec<u32> {
+    if inodes.is_empty() {
+        return Vec::new();
+    }
+    let holds = |pid: &u32| {
+        let Some(fds) = open(*pid).ok().and_then(|process| process.fd().ok()) else { return false };
+        fds.filter_map(Result::ok)
+            .any(|fd| matches!(fd.target, FDTarget::Socket(inode) if inodes.contains(&inode)))
+    };
+    all_pids().into_iter().filter(holds).collect()
+}
+
+/// Files whose name is `wanted` and that the process maps as code, each once.
+///
+/// # Errors
+/// Where the process is gone or rights are missing.
+pub fn mapped(pid: u32, wanted: impl Fn(&str) -> bool) -> ProcResult<Vec<MappedFile>> {
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    for map in open(pid)?.maps()?.0 {
+        let MMapPath::Path(path) = &map.pathname else { continue };
+        if !map.perms.contains(MMPermissions::EXECUTE) {
+            continue;
+        }
+        let text = path.to_string_lossy();
+        let path = PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(&text));
+        let named = path.file_name().and_then(|name| name.to_str()).is_some_and(&wanted);
+        let device = u64::from(map.dev.0 as u32) << 32 | u64::from(map.dev.1 as u32);
+        if !named || !seen.insert((device, map.inode)) {
+            continue;
+        }
+        let inside = path.strip_prefix("/").unwrap_or(&path);
+        let through_root = Path::new(&format!("/proc/{pid}/root")).join(inside);
+        let (from, to) = map.address;
+        let through_map = PathBuf::from(format!("/proc/{pid}/map_files/{from:x}-{to:x}"));
+        // A file that was replaced or deleted is only reached through its mapping.
+        let same = fs::metadata(&through_root).is_ok_and(|meta| {
+            use std::os::unix::fs::MetadataExt as _;
+            meta.ino() == map.inode
+        });
+        let reach =
+            if same { [through_root, through_map] } else { [through_map, through_root] };
+        found.push(MappedFile { device, inode: map.inode, path, reach });
+    }
+    Ok(found)
+}
+
+/// Whether a file name is the CUDA driver's.
+pub fn is_cuda_driver(name: &str) -> bool {
+    name == "libcuda.so" || name.starts_with("libcuda.so.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn sees_its_own_listener_and_program() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let me = std::process::id();
+        let sockets = Sockets::of(me);
+        assert!(descriptors(me, &sockets).unwrap().iter().any(|d| matches!(
+            d.kind, Descriptor::Listener { local } if local.port() == port
+        )));
+        assert_eq!(holders(&sockets.listeners(port)), vec![me]);
+        assert!(program(me).unwrap().exe.contains("tracer"));
+        assert!(!mapped(me, |name| name.starts_with("libc.so")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_no_error() {
+        assert_eq!(program(u32::MAX), None);
+        assert!(descriptors(u32::MAX, &Sockets::of(u32::MAX)).is_err());
+    }
+
+    #[test]
+    fn driver_names() {
+        assert!(is_cuda_driver("libcuda.so.1"));
+        assert!(is_cuda_driver("libcuda.so.550.163.01"));
+        assert!(!is_cuda_driver("libcudart.so.12"));
+        assert!(!is_cuda_driver("libcuda.sober"));
+    }
+}

@@ -1,0 +1,88 @@
+//! Which processes are wanted.
+
+use glob::Pattern;
+
+use super::process::{self, Program, Sockets, is_cuda_driver};
+
+/// What the user asked for. A process is wanted when any of the selectors names it; its forked
+/// children are followed.
+#[derive(Clone, Debug, Default)]
+pub struct Selectors {
+    /// Processes by id.
+    pub pids: Vec<u32>,
+    /// Executables: a pattern with a slash is held against the whole path, one without against the
+    /// file name.
+    pub exes: Vec<Pattern>,
+    /// Whoever listens on these ports.
+    pub ports: Vec<u16>,
+    /// Whoever maps the CUDA driver.
+    pub cuda: bool,
+}
+
+impl Selectors {
+    /// Whether nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.pids.is_empty() && self.exes.is_empty() && self.ports.is_empty() && !self.cuda
+    }
+
+    /// Whether the executable is wanted.
+    pub fn wants_program(&self, program: &Program) -> bool {
+        let name = program.exe.rsplit('/').next().unwrap_or(&program.exe);
+        self.exes.iter().any(|pattern| {
+            pattern.matches(if pattern.as_str().contains('/') { &program.exe } else { name })
+        })
+    }
+
+    /// Whether a process that runs now is wanted for its program or its libraries.
+    pub fn wants(&self, pid: u32) -> bool {
+        if self.pids.contains(&pid) {
+            return true;
+        }
+        if !self.exes.is_empty() && process::program(pid).is_some_and(|p| self.wants_program(&p)) {
+            return true;
+        }
+        self.cuda && process::mapped(pid, is_cuda_driver).is_ok_and(|files| !files.is_empty())
+    }
+
+    /// Processes that are wanted now, without this one.
+    pub fn running(&self) -> Vec<u32> {
+        let me = std::process::id();
+        let mut found = self.pids.clone();
+        if !self.exes.is_empty() || self.cuda {
+            found.extend(process::all_pids().into_iter().filter(|pid| self.wants(*pid)));
+        }
+        found.extend(self.listeners());
+        found.retain(|pid| *pid != me && process::exists(*pid));
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Processes that listen on a wanted port, in this network namespace.
+    pub fn listeners(&self) -> Vec<u32> {
+        if self.ports.is_empty() {
+            return Vec::new();
+        }
+        let sockets = Sockets::of(std::process::id());
+        let inodes = self.ports.iter().flat_map(|port| sockets.listeners(*port)).collect();
+        process::holders(&inodes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_names_or_paths() {
+        let program = Program { exe: "/usr/bin/python3.11".into(), comm: "python3".into() };
+        let wants = |pattern: &str| {
+            Selectors { exes: vec![Pattern::new(pattern).unwrap()], ..Selectors::default() }
+                .wants_program(&program)
+        };
+        assert!(wants("python3*"));
+        assert!(wants("/usr/bin/*"));
+        assert!(!wants("python2*"));
+        assert!(!wants("bin/*"));
+    }
+}

@@ -1,0 +1,286 @@
+//! From inputs to timelines: `intake → stream and gpu → timeline`, in one place, without I/O and
+//! without a clock, so that a session gives the same timelines live and replayed.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    export::health::{Coverage, Flow as FlowLine, Health},
+    gpu::{self, Gpu},
+    intake::{
+        event::{Event, Losses, ProcFact, What},
+        input::{Input, SessionStart},
+        order::{Intake, Limits as IntakeLimits},
+    },
+    stream::{self, Flow, Streams},
+    timeline::{Timelines, model::Timeline},
+};
+
+/// Notes kept for the summary; further ones are counted.
+const MAX_NOTES: usize = 32;
+/// Kinds of flow and process kept apart in the summary.
+const MAX_FLOWS: usize = 256;
+/// Libraries whose coverage is kept.
+const MAX_LIBRARIES: usize = 256;
+
+/// Everything between the inputs and the timelines.
+pub struct Pipeline {
+    start: SessionStart,
+    intake: Intake,
+    streams: Streams,
+    gpu: Gpu,
+    timelines: Timelines,
+    losses: Losses,
+    families: Families,
+    names: BTreeMap<u32, String>,
+    flows: BTreeMap<(String, String), FlowLine>,
+    coverage: BTreeMap<String, (u64, u64)>,
+    notes: Vec<String>,
+    notes_dropped: u64,
+    now_ns: u64,
+    events: Vec<Event>,
+    stream_out: Vec<stream::Out>,
+    gpu_out: Vec<gpu::Out>,
+}
+
+/// Events seen, by family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Families {
+    /// Socket calls.
+    pub socket: u64,
+    /// Word of the TCP stack.
+    pub tcp: u64,
+    /// Calls of the CUDA driver.
+    pub cuda: u64,
+    /// Births and deaths.
+    pub process: u64,
+    /// Launches that the calls of the driver stand for.
+    pub launches: u64,
+}
+
+impl Pipeline {
+    /// A pipeline for a session.
+    pub fn new(start: SessionStart) -> Self {
+        Self {
+            timelines: Timelines::new(start.realtime_offset_ns, start.seed),
+            now_ns: start.started_monotonic_ns,
+            start,
+            intake: Intake::new(IntakeLimits::default()),
+            streams: Streams::new(stream::Limits::default()),
+            gpu: Gpu::new(gpu::Limits::default()),
+            losses: Losses::default(),
+            families: Families::default(),
+            names: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            coverage: BTreeMap::new(),
+            notes: Vec::new(),
+            notes_dropped: 0,
+            events: Vec::new(),
+            stream_out: Vec::new(),
+            gpu_out: Vec::new(),
+        }
+    }
+
+    /// Takes an input in; timelines that it completes are added to `out`.
+    pub fn push(&mut self, input: Input<'_>, out: &mut Vec<Timeline>) {
+        let mut events = std::mem::take(&mut self.events);
+        self.intake.push(input, &mut events);
+        for event in events.drain(..) {
+            self.event(&event);
+        }
+        self.events = events;
+        if let Input::Tick { now_ns } = input {
+            self.now_ns = now_ns;
+            let watermark = self.intake.watermark_ns();
+            self.timelines.advance(watermark, self.streams.open(), &self.gpu, out);
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        match &event.what {
+            What::Socket(_) => self.families.socket += 1,
+            What::Tcp(_) => self.families.tcp += 1,
+            What::Cuda(_) => self.families.cuda += 1,
+            What::Process(_) => self.families.process += 1,
+            What::Proc(fact) => self.fact(fact),
+            What::Loss(losses) => self.losses.add(losses),
+        }
+        self.gpu.on_event(event, &mut self.gpu_out);
+        for found in self.gpu_out.drain(..) {
+            self.timelines.on_gpu(found);
+        }
+        self.streams.on_event(event, &mut self.stream_out);
+        let mut found = std::mem::take(&mut self.stream_out);
+        found.drain(..).for_each(|found| self.stream_found(found));
+        self.stream_out = found;
+    }
+
+    fn stream_found(&mut self, found: stream::Out) {
+        match found {
+            stream::Out::Exchange(exchange) => self.timelines.on_exchange(*exchange),
+            stream::Out::Flow(flow) => {
+                let line = self.line(&flow);
+                merge(&mut self.flows, line);
+            }
+        }
+    }
+
+    fn fact(&mut self, fact: &ProcFact) {
+        self.timelines.on_fact(fact);
+        match fact {
+            ProcFact::Target { pid, comm, .. } => {
+                if self.names.len() < MAX_FLOWS {
+                    self.names.insert(*pid, comm.clone());
+                }
+            }
+            ProcFact::Coverage { library, hooked, exist, .. } => {
+                if self.coverage.len() < MAX_LIBRARIES {
+                    self.coverage.insert(library.clone(), (u64::from(*hooked), u64::from(*exist)));
+                }
+            }
+            ProcFact::Descriptor { .. } | ProcFact::Gone { .. } => {}
+        }
+    }
+
+    fn line(&self, flow: &Flow) -> FlowLine {
+        let name = self.names.get(&flow.pid).map_or("?", String::as_str);
+        let unix = |ns: u64| ns.saturating_add_signed(self.start.realtime_offset_ns);
+        FlowLine {
+            kind: flow.kind.to_owned(),
+            process: format!("{name} {}", flow.pid),
+            flows: 1,
+            bytes_in: flow.bytes_in,
+            bytes_out: flow.bytes_out,
+            first_unix_ns: unix(flow.first_ns),
+            last_unix_ns: unix(flow.last_ns),
+        }
+    }
+
+    /// Something that whoever reads the summary has to know.
+    pub fn note(&mut self, text: String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(text);
+        } else {
+            self.notes_dropped += 1;
+        }
+    }
+
+    /// Timelines of requests that are open, as far as they are known.
+    pub fn open(&self) -> Vec<Timeline> {
+        self.timelines.open(self.now_ns, self.streams.open(), &self.gpu)
+    }
+
+    /// The session ends: hands out the timelines that were waiting, and those of open requests.
+    pub fn finish(&mut self, out: &mut Vec<Timeline>) -> Vec<Timeline> {
+        let mut events = std::mem::take(&mut self.events);
+        self.intake.finish(&mut events);
+        for event in events.drain(..) {
+            self.event(&event);
+        }
+        self.gpu.finish(self.now_ns, &mut self.gpu_out);
+        for found in self.gpu_out.drain(..) {
+            self.timelines.on_gpu(found);
+        }
+        self.timelines.finish(self.streams.open(), &self.gpu, out);
+        self.open()
+    }
+
+    /// Events seen so far, by family.
+    pub fn families(&self) -> Families {
+        self.families
+    }
+
+    /// What was lost and what could not be seen, so far.
+    pub fn health(&self) -> Health {
+        let counts = self.intake.counts();
+        let gpu = self.gpu.counters();
+        let timelines = self.timelines.counts();
+        let mut flows = self.flows.clone();
+        self.streams.unparsed().map(|flow| self.line(&flow)).for_each(|line| merge(&mut flows, line));
+        let lost = [
+            ("socket", self.losses.socket),
+            ("tcp", self.losses.tcp),
+            ("cuda", self.losses.cuda),
+            ("process", self.losses.process),
+            ("nested programs", self.losses.recursion),
+            ("unreadable records", counts.bad_records),
+            ("evicted connections", self.streams.counts().evicted()),
+            ("evicted GPU work", gpu.evicted() + timelines.evicted),
+        ];
+        let mut notes = self.notes.clone();
+        if self.notes_dropped > 0 {
+            notes.push(format!("and {} more notes", self.notes_dropped));
+        }
+        if timelines.outgoing > 0 {
+            notes.push(format!(
+                "{} requests that the traced processes made of others are not shown yet",
+                timelines.outgoing
+            ));
+        }
+        Health {
+            events_seen: counts.records,
+            events_lost: lost
+                .into_iter()
+                .filter(|(_, n)| *n > 0)
+                .map(|(name, n)| (name.to_owned(), n))
+                .collect(),
+            unparsed: flows.into_values().collect(),
+            coverage: self
+                .coverage
+                .iter()
+                .map(|(library, (hooked, exist))| Coverage {
+                    library: library.clone(),
+                    hooked: *hooked,
+                    exist: *exist,
+                    missing: Vec::new(),
+                })
+                .collect(),
+            notes,
+        }
+    }
+
+    /// Why no request has been seen although processes are traced.
+    pub fn why_nothing(&self) -> String {
+        let unparsed: Vec<String> = self
+            .health()
+            .unparsed
+            .iter()
+            .map(|flow| format!("{} ({} bytes in, {} out)", flow.kind, flow.bytes_in, flow.bytes_out))
+            .collect();
+        if !unparsed.is_empty() {
+            let list = unparsed.join(", ");
+            return format!("no request seen yet: the traffic is not HTTP/1 in the clear: {list}");
+        }
+        if self.families.socket > 0 {
+            return "no request seen yet: sockets are in use, but no request has begun and ended \
+                    since tracing began"
+                .to_owned();
+        }
+        if self.families.tcp > 0 {
+            return "no request seen yet: bytes arrive, but the process does not read them".to_owned();
+        }
+        "nothing seen yet: the process has moved no bytes over a socket since tracing began (idle, \
+         or it uses io_uring, which is not seen)"
+            .to_owned()
+    }
+}
+
+fn merge(flows: &mut BTreeMap<(String, String), FlowLine>, line: FlowLine) {
+    let full = flows.len() >= MAX_FLOWS;
+    let mut key = (line.kind.clone(), line.process.clone());
+    if full && !flows.contains_key(&key) {
+        key = (line.kind.clone(), "other".to_owned());
+    }
+    match flows.get_mut(&key) {
+        None => {
+            let process = key.1.clone();
+            flows.insert(key, FlowLine { process, ..line });
+        }
+        Some(sum) => {
+            sum.flows += line.flows;
+            sum.bytes_in = sum.bytes_in.saturating_add(line.bytes_in);
+            sum.bytes_out = sum.bytes_out.saturating_add(line.bytes_out);
+            sum.first_unix_ns = sum.first_unix_ns.min(line.first_unix_ns);
+            sum.last_unix_ns = sum.last_unix_ns.max(line.last_unix_ns);
+        }
+    }
+}

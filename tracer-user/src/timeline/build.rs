@@ -1,0 +1,308 @@
+//! One request and what surrounds it → one timeline.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    chunks,
+    model::{
+        Arrival, Evidence, GpuSummary, KernelCount, Link, Method, OperationBounds, PhaseName,
+        SCHEMA, Timeline,
+    },
+    neighbours::Neighbours,
+    tile::{Stretch, tile},
+    work::Work,
+};
+use crate::{
+    gpu::{self, OpDone, OpKind, Wait, WaitPhase},
+    stream::exchange::Exchange,
+};
+
+/// Links listed of one request at most, and kernels.
+const MAX_LINKS: usize = 64;
+const MAX_KERNELS: usize = 5;
+/// Confidence of a link by overlap where nothing else was being served. Not the thread's own word,
+/// so it stays below what is claimed as unambiguous.
+const OVERLAP_ALONE: f64 = 0.6;
+
+/// What a timeline is built from, besides the request itself.
+pub struct Context<'a> {
+    /// GPU work of the request's process.
+    pub work: Option<&'a Work>,
+    /// Other requests of the process around that time.
+    pub neighbours: &'a Neighbours,
+    /// Name of the process's executable.
+    pub service: &'a str,
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, ns.
+    pub realtime_offset_ns: i64,
+    /// Seed of the ids.
+    pub seed: [u8; 16],
+    /// Name of a kernel by its handle.
+    pub kernel_name: &'a dyn Fn(u64) -> Option<String>,
+}
+
+/// When a request began, and how that is known.
+fn start(exchange: &Exchange) -> (Arrival, u64) {
+    match exchange.arrived_ns {
+        Some(arrived) if arrived <= exchange.first_read.exit_ns => (Arrival::Socket, arrived),
+        _ => (Arrival::Read, exchange.first_read.exit_ns),
+    }
+}
+
+/// Builds the timeline of a request that has ended, or, with `now_ns`, of one that is open.
+pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) -> Timeline {
+    let (arrival, start_ns) = start(exchange);
+    let end_ns = now_ns.unwrap_or(exchange.end_ns).max(start_ns);
+    let found = find_work(exchange, end_ns, context);
+    let mut stretches = found.stretches;
+    // Waits were laid first: a GPU phase wins over the write that happens to surround it.
+    stretches.extend(host_stretches(exchange, start_ns, end_ns));
+    let phases = tile(start_ns, end_ns, &stretches);
+    let chunks = chunks::summarise(exchange, start_ns, &phases);
+    let mut incomplete = exchange.incomplete.clone();
+    incomplete.extend(found.incomplete);
+    incomplete.sort_unstable();
+    incomplete.dedup();
+    let ids = ids(context.seed, exchange.id);
+    let trace_id = exchange.trace_parent.map_or(ids.0, |parent| u128::from_be_bytes(parent.trace_id));
+    Timeline {
+        schema: SCHEMA,
+        trace_id: format!("{trace_id:032x}"),
+        span_id: format!("{:016x}", ids.1),
+        parent_span_id: exchange
+            .trace_parent
+            .map(|parent| format!("{:016x}", u64::from_be_bytes(parent.span_id))),
+        service: context.service.to_owned(),
+        pid: exchange.pid,
+        protocol: exchange.protocol.to_owned(),
+        method: exchange.method.clone(),
+        route: exchange.route.clone(),
+        status: exchange.status,
+        outcome: if now_ns.is_some() { None } else { Some(exchange.outcome) },
+        open: now_ns.is_some(),
+        peer: exchange.peer.map(|peer| peer.to_string()).unwrap_or_default(),
+        arrival,
+        start_unix_ns: start_ns.saturating_add_signed(context.realtime_offset_ns),
+        start_monotonic_ns: start_ns,
+        duration_ns: end_ns - start_ns,
+        request_bytes: exchange.request_bytes,
+        response_bytes: exchange.response_bytes,
+        phases,
+        chunks,
+        links: found.links,
+        gpu: found.gpu,
+        tcp_rtt_ns: exchange.tcp_rtt_ns,
+        tcp_retransmits: exchange.retransmits,
+        complete: incomplete.is_empty(),
+        incomplete,
+    }
+}
+
+/// The phases of the host side, in order of precedence.
+fn host_stretches(exchange: &Exchange, start_ns: u64, end_ns: u64) -> Vec<Stretch> {
+    let first_read = exchange.first_read.exit_ns;
+    let accepted = exchange.accepted_ns.unwrap_or(start_ns).clamp(start_ns, first_read.max(start_ns));
+    let mut stretches = vec![
+        Stretch::observed(PhaseName::AcceptQueue, start_ns, accepted),
+        Stretch::observed(PhaseName::SocketWait, accepted, first_read),
+        Stretch::observed(PhaseName::Receive, first_read, exchange.last_read.exit_ns.min(end_ns)),
+    ];
+    stretches.extend(
+        exchange
+            .writes
+            .iter()
+            .map(|write| Stretch::observed(PhaseName::Send, write.enter_ns, write.exit_ns)),
+    );
+    stretches
+}
+
+#[derive(Default)]
+struct Found {
+    stretches: Vec<Stretch>,
+    links: Vec<Link>,
+    gpu: Option<GpuSummary>,
+    incomplete: Vec<&'static str>,
+}
+
+/// GPU work of the request: its own thread's where one thread did everything and nothing else;
+/// otherwise what overlaps it while nothing else was served.
+fn find_work(exchange: &Exchange, end_ns: u64, context: &Context<'_>) -> Found {
+    let Some(work) = context.work else { return Found::default() };
+    let from_ns = exchange.last_read.exit_ns;
+    let to_ns = exchange.last_write.as_ref().map_or(end_ns, |write| write.exit_ns);
+    match context.neighbours.own_thread(exchange) {
+        Some(tid) => same_thread(work, tid, from_ns, to_ns, context),
+        None => by_overlap(exchange, work, from_ns, to_ns, context),
+    }
+}
+
+fn same_thread(
+    work: &Work,
+    tid: u32,
+    from_ns: u64,
+    to_ns: u64,
+    context: &Context<'_>,
+) -> Found {
+    let ops: Vec<&OpDone> = work.ops_of(tid, from_ns, to_ns).collect();
+    let waits: Vec<&Wait> = work.waits_of(tid, from_ns, to_ns).collect();
+    let failures = work.failures_of(tid, from_ns, to_ns);
+    assemble(work, &ops, &waits, failures, Evidence::SameThread, 1.0, context)
+}
+
+fn by_overlap(
+    exchange: &Exchange,
+    work: &Work,
+    from_ns: u64,
+    to_ns: u64,
+    context: &Context<'_>,
+) -> Found {
+    let alone = |wait: &&Wait| {
+        wait.enter_ns >= from_ns
+            && context.neighbours.alone(exchange, wait.enter_ns, wait.exit_ns)
+    };
+    let waits: Vec<&Wait> = work.waits(from_ns, to_ns).filter(alone).collect();
+    let mut ops: Vec<&OpDone> = Vec::new();
+    let mut tids: Vec<u32> = waits.iter().map(|wait| wait.tid).collect();
+    tids.sort_unstable();
+    tids.dedup();
+    for tid in tids {
+        ops.extend(work.ops_of(tid, from_ns, to_ns).filter(|op| {
+            let to = op.latest_end_ns.min(to_ns).max(op.op.enqueue_first_ns);
+            context.neighbours.alone(exchange, op.op.enqueue_first_ns, to)
+        }));
+    }
+    assemble(work, &ops, &waits, 0, Evidence::Overlap, OVERLAP_ALONE, context)
+}
+
+fn assemble(
+    work: &Work,
+    ops: &[&OpDone],
+    waits: &[&Wait],
+    failures: usize,
+    evidence: Evidence,
+    confidence: f64,
+    context: &Context<'_>,
+) -> Found {
+    let mut found =
+        Found { stretches: waits.iter().map(|wait| stretch(wait)).collect(), ..Found::default() };
+    if ops.is_empty() && failures == 0 {
+        return found;
+    }
+    let mut own_in_step: BTreeMap<u64, u64> = BTreeMap::new();
+    for op in ops {
+        match op.step {
+            Some(id) => *own_in_step.entry(id).or_default() += 1,
+            None => found.incomplete.push("gpu-work-unproven"),
+        }
+    }
+    let mut gpu = summarise(ops, context);
+    gpu.step_count = own_in_step.len() as u32;
+    gpu.failed_calls = failures as u32;
+    for (id, own) in own_in_step {
+        let Some(step) = work.step(id) else { continue };
+        let share = if step.op_count == 0 { 1.0 } else { own as f64 / step.op_count as f64 };
+        gpu.busy_lower_ns += (step.lower_ns as f64 * share) as u64;
+        gpu.busy_upper_ns += (step.upper_ns as f64 * share) as u64;
+        if step.lost {
+            found.incomplete.push("lost-cuda-events");
+        }
+        if found.links.len() < MAX_LINKS {
+            found.links.push(Link { step_id: id, evidence, confidence, share: share.min(1.0) });
+        }
+    }
+    found.gpu = Some(gpu);
+    found
+}
+
+fn stretch(wait: &Wait) -> Stretch {
+    let phase = match wait.phase {
+        WaitPhase::H2d => PhaseName::H2d,
+        WaitPhase::Kernel => PhaseName::Kernel,
+        WaitPhase::D2h => PhaseName::D2h,
+        WaitPhase::Gpu => PhaseName::Gpu,
+        WaitPhase::Alloc => PhaseName::Alloc,
+    };
+    Stretch {
+        from_ns: wait.enter_ns,
+        to_ns: wait.exit_ns,
+        phase,
+        method: method(wait.method),
+        bounds: Some((wait.lower_ns, wait.upper_ns)),
+        detail: wait.detail,
+    }
+}
+
+fn method(method: gpu::Method) -> Method {
+    match method {
+        gpu::Method::Direct => Method::Direct,
+        gpu::Method::SyncBounded => Method::SyncBounded,
+        gpu::Method::EventElapsed => Method::EventElapsed,
+        gpu::Method::Estimated => Method::Estimated,
+    }
+}
+
+fn summarise(ops: &[&OpDone], context: &Context<'_>) -> GpuSummary {
+    let mut summary = GpuSummary::default();
+    let mut bounds: BTreeMap<(OpKind, Method), OperationBounds> = BTreeMap::new();
+    let mut kernels: HashMap<u64, u64> = HashMap::new();
+    for done in ops {
+        let op = &done.op;
+        match op.kind {
+            OpKind::H2d => summary.h2d_bytes += op.bytes,
+            OpKind::D2h => summary.d2h_bytes += op.bytes,
+            OpKind::Kernel => {
+                summary.launches += op.count;
+                if !op.mixed {
+                    *kernels.entry(op.function).or_default() += op.count;
+                }
+            }
+            OpKind::Graph => summary.graph_launches += op.count,
+            _ => {}
+        }
+        let method = method(done.method);
+        let row = bounds.entry((op.kind, method)).or_insert_with(|| OperationBounds {
+            kind: op.kind.as_str(),
+            method,
+            count: 0,
+            lower_ns: 0,
+            upper_ns: 0,
+        });
+        row.count += 1;
+        row.lower_ns = row.lower_ns.saturating_add(done.lower_ns);
+        row.upper_ns = row.upper_ns.saturating_add(done.upper_ns);
+    }
+    summary.operations = bounds.into_values().collect();
+    summary.top_kernels = top(kernels, context);
+    summary
+}
+
+fn top(kernels: HashMap<u64, u64>, context: &Context<'_>) -> Vec<KernelCount> {
+    let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+    for (handle, launches) in kernels {
+        if let Some(name) = (context.kernel_name)(handle) {
+            *by_name.entry(name).or_default() += launches;
+        }
+    }
+    let mut top: Vec<_> =
+        by_name.into_iter().map(|(name, launches)| KernelCount { name, launches }).collect();
+    top.sort_by_key(|kernel| std::cmp::Reverse(kernel.launches));
+    top.truncate(MAX_KERNELS);
+    top
+}
+
+/// Ids of a request: the same for the same session and request, on every replay.
+fn ids(seed: [u8; 16], exchange: u64) -> (u128, u64) {
+    let (a, b) = seed.split_at(8);
+    let half = |bytes: &[u8]| bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    let first = mix(half(a) ^ exchange.wrapping_mul(3).wrapping_add(1));
+    let second = mix(half(b) ^ exchange.wrapping_mul(3).wrapping_add(2));
+    let span = mix(first ^ second ^ exchange.wrapping_mul(3));
+    (u128::from(first) << 64 | u128::from(second) | 1, span | 1)
+}
+
+/// The finaliser of splitmix64: a bijection whose output looks random.
+fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

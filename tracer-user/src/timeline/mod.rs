@@ -1,0 +1,195 @@
+//! Requests and GPU work → timelines with phases.
+//!
+//! A request's timeline is built once everything up to a second after its end has been taken in;
+//! facts that come later never reopen it.
+
+mod build;
+mod chunks;
+pub mod model;
+mod neighbours;
+pub mod tile;
+mod work;
+
+use std::collections::{HashMap, VecDeque};
+
+use build::{Context, build};
+use model::Timeline;
+use neighbours::Neighbours;
+use work::Work;
+
+use crate::{
+    gpu::{Gpu, Out},
+    intake::event::ProcFact,
+    stream::exchange::{Exchange, Role},
+};
+
+/// A timeline is built this long after the request's end, ns.
+pub const GRACE_NS: u64 = 1_000_000_000;
+/// GPU work is kept for requests that are open this long, ns.
+pub const HORIZON_NS: u64 = 30_000_000_000;
+/// Requests that wait for their grace to pass, at most.
+const MAX_PENDING: usize = 262_144;
+/// Processes remembered.
+const MAX_PROCESSES: usize = 4_096;
+
+/// What this room counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Timelines handed out.
+    pub built: u64,
+    /// Of these, built before their grace had passed, for want of room.
+    pub early: u64,
+    /// Requests that the process itself made of others.
+    pub outgoing: u64,
+    /// Findings of the GPU room dropped before their time.
+    pub evicted: u64,
+}
+
+#[derive(Default)]
+struct Process {
+    service: String,
+    work: Work,
+    has_work: bool,
+    neighbours: Neighbours,
+}
+
+/// Requests waiting to become timelines, and what is needed for that.
+pub struct Timelines {
+    realtime_offset_ns: i64,
+    seed: [u8; 16],
+    processes: HashMap<u32, Process>,
+    pending: VecDeque<Exchange>,
+    counts: Counts,
+}
+
+impl Timelines {
+    /// For a session with these constants.
+    pub fn new(realtime_offset_ns: i64, seed: [u8; 16]) -> Self {
+        Self {
+            realtime_offset_ns,
+            seed,
+            processes: HashMap::new(),
+            pending: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A fact about a process.
+    pub fn on_fact(&mut self, fact: &ProcFact) {
+        if let ProcFact::Target { pid, exe, comm, .. } = fact {
+            if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(pid) {
+                self.processes.retain(|_, process| !process.neighbours.is_empty());
+            }
+            let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
+            self.processes.entry(*pid).or_default().service = name.to_owned();
+        }
+    }
+
+    /// A finding of the GPU room.
+    pub fn on_gpu(&mut self, out: Out) {
+        let pid = match &out {
+            Out::Op(op) => op.pid,
+            Out::Step(step) => step.pid,
+            Out::Wait(wait) => wait.pid,
+            Out::Refine(refine) => refine.pid,
+            Out::Failure(failure) => failure.pid,
+        };
+        let process = self.processes.entry(pid).or_default();
+        process.has_work = true;
+        process.work.add(out);
+    }
+
+    /// A request has ended.
+    pub fn on_exchange(&mut self, exchange: Exchange) {
+        if exchange.role == Role::Client {
+            self.counts.outgoing += 1;
+            return;
+        }
+        self.processes.entry(exchange.pid).or_default().neighbours.add(&exchange);
+        self.pending.push_back(exchange);
+    }
+
+    /// Time has passed: builds what has had its grace. `open` are the requests being served now.
+    pub fn advance<'a>(
+        &mut self,
+        watermark_ns: u64,
+        open: impl Iterator<Item = &'a Exchange> + Clone,
+        gpu: &Gpu,
+        out: &mut Vec<Timeline>,
+    ) {
+        let due = |exchange: &Exchange| exchange.end_ns.saturating_add(GRACE_NS) <= watermark_ns;
+        if self.pending.front().is_some_and(due) || self.pending.len() > MAX_PENDING {
+            self.note_open(open);
+        }
+        while let Some(first) = self.pending.front() {
+            let in_time = due(first);
+            if !in_time && self.pending.len() <= MAX_PENDING {
+                break;
+            }
+            self.counts.early += u64::from(!in_time);
+            let Some(exchange) = self.pending.pop_front() else { break };
+            self.counts.built += 1;
+            out.push(self.build(&exchange, None, gpu));
+        }
+        let keep_from = watermark_ns.saturating_sub(HORIZON_NS);
+        let mut evicted = 0;
+        for process in self.processes.values_mut() {
+            process.work.forget_before(keep_from);
+            process.neighbours.forget_before(keep_from);
+            evicted += process.work.evicted();
+        }
+        self.counts.evicted = evicted;
+    }
+
+    fn note_open<'a>(&mut self, open: impl Iterator<Item = &'a Exchange> + Clone) {
+        for (pid, process) in &mut self.processes {
+            if process.has_work {
+                process.neighbours.set_open(open.clone().filter(|exchange| {
+                    exchange.pid == *pid && exchange.role == Role::Server
+                }));
+            }
+        }
+    }
+
+    /// Timelines of requests that are open, as far as they are known.
+    pub fn open<'a>(
+        &self,
+        now_ns: u64,
+        open: impl Iterator<Item = &'a Exchange>,
+        gpu: &Gpu,
+    ) -> Vec<Timeline> {
+        open.filter(|exchange| exchange.role == Role::Server)
+            .map(|exchange| self.build(exchange, Some(now_ns), gpu))
+            .collect()
+    }
+
+    /// The session ends: builds everything that is still waiting.
+    pub fn finish<'a>(
+        &mut self,
+        open: impl Iterator<Item = &'a Exchange> + Clone,
+        gpu: &Gpu,
+        out: &mut Vec<Timeline>,
+    ) {
+        self.advance(u64::MAX, open, gpu, out);
+    }
+
+    /// Counters.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn build(&self, exchange: &Exchange, now_ns: Option<u64>, gpu: &Gpu) -> Timeline {
+        let nobody = Neighbours::default();
+        let process = self.processes.get(&exchange.pid);
+        let kernel_name = |handle| gpu.name_of(exchange.pid, handle).map(str::to_owned);
+        let context = Context {
+            work: process.filter(|process| process.has_work).map(|process| &process.work),
+            neighbours: process.map_or(&nobody, |process| &process.neighbours),
+            service: process.map_or("", |process| process.service.as_str()),
+            realtime_offset_ns: self.realtime_offset_ns,
+            seed: self.seed,
+            kernel_name: &kernel_name,
+        };
+        build(exchange, now_ns, &context)
+    }
+}

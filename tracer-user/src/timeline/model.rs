@@ -1,0 +1,322 @@
+//! A timeline: the answer for one request, in the shape that every exporter writes.
+
+use serde::Serialize;
+
+/// Version of the JSON shape.
+pub const SCHEMA: u32 = 1;
+
+/// Where a request's time went. `phases` tile `[0, duration_ns]`: sorted, without gap or overlap.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Timeline {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// 32 hexadecimal digits; the incoming `traceparent`'s, where there was one.
+    pub trace_id: String,
+    /// 16 hexadecimal digits.
+    pub span_id: String,
+    /// The incoming `traceparent`'s span, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_span_id: Option<String>,
+    /// Name of the process's executable.
+    pub service: String,
+    /// Process that answered.
+    pub pid: u32,
+    /// `http/1.1`, `http/1.0`.
+    pub protocol: String,
+    /// HTTP method, `?` where the request's head was not seen.
+    pub method: String,
+    /// Path without query, `?` where it was not seen.
+    pub route: String,
+    /// HTTP status, where a response was seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// How it ended; `None` while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// The request is not answered yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
+    /// The other end of the connection, `address:port`; empty where unknown.
+    pub peer: String,
+    /// How the start is known.
+    pub arrival: Arrival,
+    /// Start, ns since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Start, ns of `CLOCK_MONOTONIC`.
+    pub start_monotonic_ns: u64,
+    /// Start to the exit of the last write of the response (to now, while it is open), ns.
+    pub duration_ns: u64,
+    /// Bytes of the request, head included.
+    pub request_bytes: u64,
+    /// Bytes of the response, head included.
+    pub response_bytes: u64,
+    /// Where the time went.
+    pub phases: Vec<Phase>,
+    /// Chunks of a streamed response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<Chunks>,
+    /// GPU steps that this request waited for.
+    pub links: Vec<Link>,
+    /// Its GPU work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuSummary>,
+    /// Round-trip time of the connection when the request arrived, ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_rtt_ns: Option<u64>,
+    /// Segments that this host sent again on the connection meanwhile.
+    pub tcp_retransmits: u32,
+    /// Nothing is known to be missing.
+    pub complete: bool,
+    /// What is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub incomplete: Vec<&'static str>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// 1xx to 3xx.
+    Ok,
+    /// 4xx.
+    ClientError,
+    /// 5xx.
+    ServerError,
+    /// The client went away before the response ended.
+    Cancelled,
+    /// The connection was reset, or the server closed it before the response ended.
+    Reset,
+}
+
+/// How the start of a request is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrival {
+    /// Its bytes were seen to reach the socket.
+    Socket,
+    /// Only the server's read was seen.
+    Read,
+}
+
+/// Names of phases, in the order of precedence of `docs/timeline.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseName {
+    /// Bytes have arrived on a connection that is not accepted yet.
+    AcceptQueue,
+    /// Bytes lie in the socket, not read yet.
+    SocketWait,
+    /// From the first to the last byte read.
+    Receive,
+    /// Waiting for a copy to the device.
+    H2d,
+    /// Waiting for kernels.
+    Kernel,
+    /// Waiting for a copy from the device.
+    D2h,
+    /// Waiting for GPU work whose parts no fact separates.
+    Gpu,
+    /// Allocating device memory, loading modules.
+    Alloc,
+    /// Writing the response: from the first byte's write to the last byte's.
+    Send,
+    /// Nothing seen says what happened.
+    Unattributed,
+}
+
+impl PhaseName {
+    /// Every name, in display order.
+    pub const ALL: [Self; 10] = [
+        Self::AcceptQueue,
+        Self::SocketWait,
+        Self::Receive,
+        Self::H2d,
+        Self::Kernel,
+        Self::D2h,
+        Self::Gpu,
+        Self::Alloc,
+        Self::Send,
+        Self::Unattributed,
+    ];
+
+    /// As it is written in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AcceptQueue => "accept-queue",
+            Self::SocketWait => "socket-wait",
+            Self::Receive => "receive",
+            Self::H2d => "h2d",
+            Self::Kernel => "kernel",
+            Self::D2h => "d2h",
+            Self::Gpu => "gpu",
+            Self::Alloc => "alloc",
+            Self::Send => "send",
+            Self::Unattributed => "unattributed",
+        }
+    }
+}
+
+/// How a number is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Both ends are events.
+    Observed,
+    /// A blocking call was measured.
+    Direct,
+    /// Bounded by its enqueue and by the completion fact that covers it.
+    SyncBounded,
+    /// The application's own `cuEventElapsedTime`.
+    EventElapsed,
+    /// Estimated.
+    Estimated,
+    /// An end lies where bytes were not captured.
+    Inferred,
+}
+
+impl Method {
+    /// As it is written in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Observed => "observed",
+            Self::Direct => "direct",
+            Self::SyncBounded => "sync-bounded",
+            Self::EventElapsed => "event-elapsed",
+            Self::Estimated => "estimated",
+            Self::Inferred => "inferred",
+        }
+    }
+}
+
+/// One phase of one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// Its name.
+    pub phase: PhaseName,
+    /// From the request's start, ns.
+    pub offset_ns: u64,
+    /// Length, ns.
+    pub duration_ns: u64,
+    /// How it is known.
+    pub method: Method,
+    /// Least GPU time that the facts allow in it (for other phases: its length), ns.
+    pub lower_ns: u64,
+    /// Most GPU time that the facts allow in it (for other phases: its length), ns.
+    pub upper_ns: u64,
+    /// More, in words; empty where there is nothing to say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// Chunks of a streamed response. A chunk is never called a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Chunks {
+    /// How many.
+    pub count: u64,
+    /// From the request's start to the write of the first, ns.
+    pub first_offset_ns: u64,
+    /// Gaps between them, ns.
+    pub gaps_ns: Gaps,
+    /// The longest gap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest: Option<LongestGap>,
+}
+
+/// Distribution of gaps between chunks, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Gaps {
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Longest.
+    pub max: u64,
+}
+
+/// The longest gap between two chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LongestGap {
+    /// Where it begins, ns from the request's start.
+    pub offset_ns: u64,
+    /// The phase that fills most of it.
+    pub phase: PhaseName,
+}
+
+/// A GPU step that belongs, or may belong, to the request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Link {
+    /// The step.
+    pub step_id: u64,
+    /// How the link is known.
+    pub evidence: Evidence,
+    /// 0 to 1; from 0.9 on it is claimed as unambiguous.
+    pub confidence: f64,
+    /// This request's part of the step's cost, 0 to 1.
+    pub share: f64,
+}
+
+/// How a link between a request and a GPU step is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// One thread read the request, called the driver and wrote the response, and served nothing
+    /// else meanwhile.
+    SameThread,
+    /// The step ran while the request was open, on another thread of the process.
+    Overlap,
+}
+
+/// GPU work of one request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GpuSummary {
+    /// Steps.
+    pub step_count: u32,
+    /// Least GPU time that the facts allow, ns.
+    pub busy_lower_ns: u64,
+    /// Most GPU time that the facts allow, ns.
+    pub busy_upper_ns: u64,
+    /// Bytes copied to the device.
+    pub h2d_bytes: u64,
+    /// Bytes copied from the device.
+    pub d2h_bytes: u64,
+    /// Kernels launched, graphs' own nodes not counted.
+    pub launches: u64,
+    /// Graphs launched.
+    pub graph_launches: u64,
+    /// Bounds per kind of work.
+    pub operations: Vec<OperationBounds>,
+    /// Names of kernels launched most, where the functions were looked up under trace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub top_kernels: Vec<KernelCount>,
+    /// Calls of the driver that failed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed_calls: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// Bounds for all operations of a kind and method.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OperationBounds {
+    /// `h2d`, `kernel`, `d2h`, `d2d`, `memset`, `graph`.
+    pub kind: &'static str,
+    /// How they are known.
+    pub method: Method,
+    /// How many.
+    pub count: u64,
+    /// Sum of lower bounds, ns.
+    pub lower_ns: u64,
+    /// Sum of upper bounds, ns.
+    pub upper_ns: u64,
+}
+
+/// Launches of one kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KernelCount {
+    /// Name as the module has it (mangled).
+    pub name: String,
+    /// Launches.
+    pub launches: u64,
+}

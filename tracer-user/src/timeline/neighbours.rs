@@ -1,0 +1,101 @@
+//! Which requests of a process were served at the same time, and by which threads.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::stream::exchange::Exchange;
+
+/// Requests remembered of one process at most.
+const MAX_SPANS: usize = 65_536;
+/// Closed requests looked at for one question. A process that serves more at a time is one whose
+/// threads are not told apart this way.
+const MAX_SEARCHED: usize = 4_096;
+
+/// A request's time on the server: from its first byte read to its last byte written.
+#[derive(Clone, Debug)]
+struct Span {
+    id: u64,
+    from_ns: u64,
+    to_ns: u64,
+    tids: Vec<u32>,
+}
+
+/// Requests of one process that ended not long ago, and those that are open.
+#[derive(Default)]
+pub struct Neighbours {
+    /// In the order of their ends.
+    closed: VecDeque<Span>,
+    /// The longest closed span so far, ns: one that ends later than this after a time has not begun
+    /// before it.
+    longest_ns: u64,
+    open: BTreeMap<u64, Span>,
+}
+
+fn span(exchange: &Exchange, to_ns: u64) -> Span {
+    let mut tids: Vec<u32> =
+        exchange.readers.iter().chain(exchange.writers.iter()).copied().collect();
+    tids.sort_unstable();
+    tids.dedup();
+    Span { id: exchange.id, from_ns: exchange.first_read.exit_ns, to_ns, tids }
+}
+
+impl Neighbours {
+    /// A request has ended.
+    pub fn add(&mut self, exchange: &Exchange) {
+        self.open.remove(&exchange.id);
+        let end = exchange.last_write.as_ref().map_or(exchange.end_ns, |write| write.exit_ns);
+        let span = span(exchange, end.max(exchange.first_read.exit_ns));
+        self.longest_ns = self.longest_ns.max(span.to_ns - span.from_ns);
+        let at = self.closed.partition_point(|other| other.to_ns <= span.to_ns);
+        self.closed.insert(at, span);
+        if self.closed.len() > MAX_SPANS {
+            self.closed.pop_front();
+        }
+    }
+
+    /// These requests are open now.
+    pub fn set_open<'a>(&mut self, open: impl Iterator<Item = &'a Exchange>) {
+        self.open = open.map(|exchange| (exchange.id, span(exchange, u64::MAX))).collect();
+    }
+
+    /// Forgets requests that ended before this time, ns.
+    pub fn forget_before(&mut self, time_ns: u64) {
+        while self.closed.front().is_some_and(|span| span.to_ns < time_ns) {
+            self.closed.pop_front();
+        }
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.closed.is_empty() && self.open.is_empty()
+    }
+
+    /// Other requests served in a stretch of time; at most [`MAX_SEARCHED`] closed ones are looked
+    /// at, and `false` comes second where there were more.
+    fn others(&self, id: u64, from_ns: u64, to_ns: u64) -> (Vec<&Span>, bool) {
+        let meets = |span: &&Span| span.id != id && span.from_ns < to_ns && span.to_ns > from_ns;
+        let first = self.closed.partition_point(|span| span.to_ns <= from_ns);
+        let last = self
+            .closed
+            .partition_point(|span| span.to_ns <= to_ns.saturating_add(self.longest_ns))
+            .max(first);
+        let all = last - first <= MAX_SEARCHED;
+        let closed = self.closed.range(first..last.min(first + MAX_SEARCHED));
+        (closed.chain(self.open.values()).filter(meets).collect(), all)
+    }
+
+    /// The thread that alone read and answered the request, and served nothing else meanwhile.
+    pub fn own_thread(&self, exchange: &Exchange) -> Option<u32> {
+        let own = span(exchange, exchange.end_ns);
+        let [tid] = *own.tids.as_slice() else { return None };
+        let to = exchange.last_write.as_ref().map_or(exchange.end_ns, |write| write.exit_ns);
+        let (others, all) = self.others(exchange.id, own.from_ns, to);
+        let shared = others.iter().any(|other| other.tids.contains(&tid));
+        (all && !shared).then_some(tid)
+    }
+
+    /// Whether no other request was served in a stretch of time.
+    pub fn alone(&self, exchange: &Exchange, from_ns: u64, to_ns: u64) -> bool {
+        let (others, all) = self.others(exchange.id, from_ns, to_ns);
+        all && others.is_empty()
+    }
+}
