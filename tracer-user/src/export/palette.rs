@@ -1,0 +1,86 @@
+//! Letter, colour and texture of each phase.
+
+use crate::timeline::model::{Method, Phase, PhaseName};
+
+use super::style::{Line, Paint, Style, wrap};
+
+/// The letter of a phase in bars.
+pub fn letter(phase: PhaseName) -> char {
+    match phase {
+        PhaseName::AcceptQueue => 'A',
+        PhaseName::SocketWait => 'W',
+        PhaseName::Receive => 'R',
+        PhaseName::H2d => 'H',
+        PhaseName::Kernel => 'K',
+        PhaseName::D2h => 'D',
+        PhaseName::Gpu => 'G',
+        PhaseName::Alloc => 'L',
+        PhaseName::Send => 'S',
+        PhaseName::Unattributed => '.',
+    }
+}
+
+/// The colour of a phase, of the 256. Waiting is orange, the network teal and pink, the GPU blue,
+/// green and violet, allocation red, the unknown grey.
+pub fn color(phase: PhaseName) -> u8 {
+    match phase {
+        PhaseName::AcceptQueue => 136,
+        PhaseName::SocketWait => 208,
+        PhaseName::Receive => 37,
+        PhaseName::H2d => 69,
+        PhaseName::Kernel => 34,
+        PhaseName::D2h => 135,
+        PhaseName::Gpu => 70,
+        PhaseName::Alloc => 160,
+        PhaseName::Send => 168,
+        PhaseName::Unattributed => 244,
+    }
+}
+
+/// The colour of letters on a phase's colour: black, white on red.
+pub fn ink(phase: PhaseName) -> u8 {
+    if phase == PhaseName::Alloc { 231 } else { 16 }
+}
+
+/// Whether a phase is drawn hatched: its ends are estimated or inferred, or it is a GPU step that
+/// no fact divides.
+pub fn hatched(phase: &Phase) -> bool {
+    match phase.method {
+        Method::Estimated | Method::Inferred => true,
+        Method::Observed | Method::Direct | Method::SyncBounded | Method::EventElapsed => {
+            phase.phase == PhaseName::Gpu
+        }
+    }
+}
+
+/// A phase's letter as bars show it: small where the phase is hatched.
+pub fn shown_letter(phase: PhaseName, hatched: bool) -> char {
+    let letter = letter(phase);
+    if hatched { letter.to_ascii_lowercase() } else { letter }
+}
+
+/// Puts a phase's letter, as it begins its part of a bar.
+pub fn put_letter(line: &mut Line, phase: PhaseName, hatched: bool, style: Style) {
+    let solid = style.unicode && !hatched && phase != PhaseName::Unattributed;
+    let paint = if solid { Paint::OnPhase(phase) } else { Paint::Phase(phase) };
+    line.put(&shown_letter(phase, hatched).to_string(), paint);
+}
+
+/// What letters, textures and marks mean.
+pub fn legend(style: Style) -> String {
+    let mut pieces: Vec<(String, Paint)> = PhaseName::ALL
+        .into_iter()
+        .map(|phase| {
+            let hatched = phase == PhaseName::Gpu;
+            let letter = shown_letter(phase, hatched);
+            (format!("{letter} {}", phase.as_str()), Paint::Phase(phase))
+        })
+        .collect();
+    let (hatch, least) = if style.unicode { ("▒", "≥") } else { ("~", ">") };
+    pieces.push((format!("k{hatch} estimated, inferred or undivided"), Paint::Dim));
+    pieces.push((format!("{least} arrival=read: timed from the read only"), Paint::Dim));
+    pieces.push(("! incomplete".to_owned(), Paint::Dim));
+    let mut out = String::new();
+    wrap(&pieces, 0, style, &mut out);
+    out
+}

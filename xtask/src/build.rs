@@ -1,0 +1,52 @@
+//! Builds everything: the kernel half, the agent that embeds it, and the parts that tests run it
+//! against (a simulated CUDA driver, fixture servers, the end-to-end runner).
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+
+use crate::cmd;
+use crate::context::{Context, Profile};
+use crate::ebpf;
+use crate::setup::{self, Purpose, Setup};
+
+/// Options of `build`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Optimised, as it is measured and shown
+    #[arg(long)]
+    release: bool,
+}
+
+pub(crate) fn main(context: &Context, args: &Args) -> Result<ExitCode> {
+    let setup = setup::ensure(context, &[Purpose::Build])?;
+    both_halves(context, &setup, Profile::from_release(args.release))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The kernel half, then everything else.
+pub(crate) fn both_halves(context: &Context, setup: &Setup, profile: Profile) -> Result<()> {
+    ebpf::build(context, setup.kernel_toolchain()?)?;
+    user_half(context, profile)
+}
+
+/// Everything but the kernel half, which must have been built.
+pub(crate) fn user_half(context: &Context, profile: Profile) -> Result<()> {
+    let mut cargo = context.cargo();
+    cargo.args(["build", "--ignore-rust-version"]).args(profile.flag());
+    for package in ["tracer-user", "cudasim", "servers", "e2e"] {
+        cargo.args(["--package", package]);
+    }
+    cmd::run(&mut cargo)?;
+    let built = context.built(profile);
+    let library = built.join("libcuda.so");
+    ensure!(
+        library.is_file(),
+        "the simulated driver was built, but {} is not there: tests/cudasim must be a `cdylib` \
+         named `cuda`",
+        library.display()
+    );
+    // In a folder of its own under the name that programs load: the tests put that folder first
+    // on a server's library path.
+    ebpf::copy_if_changed(&library, &built.join("sim/libcuda.so.1"))
+}
