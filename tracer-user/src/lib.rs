@@ -5,8 +5,17 @@
 //! recorded session replays bit for bit without root, without eBPF and without a GPU.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "live")]
+pub mod agent;
+pub mod cli;
 pub mod discover;
+pub mod export;
+pub mod gpu;
 pub mod intake;
+pub mod pipeline;
 #[cfg(feature = "live")]
 pub mod probe;
+pub mod protocol;
+pub mod record;
+pub mod stream;
 pub mod timeline;

@@ -91,7 +91,7 @@ impl Pipeline {
         if let Input::Tick { now_ns } = input {
             self.now_ns = now_ns;
             let watermark = self.intake.watermark_ns();
-            self.timelines.advance(watermark, self.streams.open(), &self.gpu, out);
+            self.timelines.advance(watermark, &self.streams, &self.gpu, out);
         }
     }
 
@@ -145,7 +145,7 @@ impl Pipeline {
         let name = self.names.get(&flow.pid).map_or("?", String::as_str);
         let unix = |ns: u64| ns.saturating_add_signed(self.start.realtime_offset_ns);
         FlowLine {
-            kind: flow.kind.to_owned(),
+            kind: flow.kind.as_str().to_owned(),
             process: format!("{name} {}", flow.pid),
             flows: 1,
             bytes_in: flow.bytes_in,
@@ -166,7 +166,7 @@ impl Pipeline {
 
     /// Timelines of requests that are open, as far as they are known.
     pub fn open(&self) -> Vec<Timeline> {
-        self.timelines.open(self.now_ns, self.streams.open(), &self.gpu)
+        self.timelines.open(self.now_ns, &self.streams, &self.gpu)
     }
 
     /// The session ends: hands out the timelines that were waiting, and those of open requests.
@@ -180,8 +180,9 @@ impl Pipeline {
         for found in self.gpu_out.drain(..) {
             self.timelines.on_gpu(found);
         }
-        self.timelines.finish(self.streams.open(), &self.gpu, out);
-        self.open()
+        let open = self.open();
+        self.timelines.finish(&self.streams, &self.gpu, out);
+        open
     }
 
     /// Events seen so far, by family.
@@ -193,6 +194,7 @@ impl Pipeline {
     pub fn health(&self) -> Health {
         let counts = self.intake.counts();
         let gpu = self.gpu.counters();
+        let streams = self.streams.counters();
         let timelines = self.timelines.counts();
         let mut flows = self.flows.clone();
         self.streams.unparsed().map(|flow| self.line(&flow)).for_each(|line| merge(&mut flows, line));
@@ -203,8 +205,9 @@ impl Pipeline {
             ("process", self.losses.process),
             ("nested programs", self.losses.recursion),
             ("unreadable records", counts.bad_records),
-            ("evicted connections", self.streams.counts().evicted()),
-            ("evicted GPU work", gpu.evicted() + timelines.evicted),
+            ("evicted connections", streams.connections_evicted),
+            ("requests not followed", streams.exchanges_untracked),
+            ("evicted GPU work", gpu.ops_evicted + timelines.evicted),
         ];
         let mut notes = self.notes.clone();
         if self.notes_dropped > 0 {

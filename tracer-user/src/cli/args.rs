@@ -33,7 +33,8 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SelectorArgs {
-    /// Trace this process and the children that it forks. May be given more than once.
+    /// Trace this process and its children, those that it has and those to come. May be given more
+    /// than once.
     #[arg(long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pids: Vec<u32>,
     /// Trace processes whose executable matches, now and later: a pattern with a slash is held

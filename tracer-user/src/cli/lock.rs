@@ -35,7 +35,7 @@ pub fn take() -> Lock {
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut pid = String::new();
         // The number is a courtesy.
-        let _ = file.by_ref().take(32).read_to_string(&mut pid);
+        let _ = (&file).take(32).read_to_string(&mut pid);
         return Lock::Taken(pid.trim().to_owned());
     }
     let written = file

@@ -76,6 +76,34 @@ pub fn threads(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The parent of a process. The name in `/proc/<pid>/stat` may hold spaces and parentheses; the
+/// fields behind it begin after the last parenthesis.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// These processes' children, their children and so on, as they are now.
+pub fn descendants(of: &[u32]) -> Vec<u32> {
+    let mut parents: Vec<(u32, u32)> =
+        all_pids().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut found: HashSet<u32> = of.iter().copied().collect();
+    let mut list = Vec::new();
+    loop {
+        let (children, rest): (Vec<_>, Vec<_>) =
+            parents.into_iter().partition(|(_, parent)| found.contains(parent));
+        if children.is_empty() {
+            return list;
+        }
+        for (pid, _) in children {
+            if found.insert(pid) {
+                list.push(pid);
+            }
+        }
+        parents = rest;
+    }
+}
+
 /// Whether the process exists.
 pub fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
@@ -244,6 +272,15 @@ mod tests {
     fn a_process_that_is_not_there_is_no_error() {
         assert_eq!(program(u32::MAX), None);
         assert!(descriptors(u32::MAX, &Sockets::of(u32::MAX)).is_err());
+    }
+
+    #[test]
+    fn children_are_found() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = descendants(&[std::process::id()]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found.contains(&child.id()));
     }
 
     #[test]

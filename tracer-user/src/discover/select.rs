@@ -44,7 +44,7 @@ impl Selectors {
         self.cuda && process::mapped(pid, is_cuda_driver).is_ok_and(|files| !files.is_empty())
     }
 
-    /// Processes that are wanted now, without this one.
+    /// Processes that are wanted now and their children, without this one.
     pub fn running(&self) -> Vec<u32> {
         let me = std::process::id();
         let mut found = self.pids.clone();
@@ -52,6 +52,7 @@ impl Selectors {
             found.extend(process::all_pids().into_iter().filter(|pid| self.wants(*pid)));
         }
         found.extend(self.listeners());
+        found.extend(process::descendants(&found));
         found.retain(|pid| *pid != me && process::exists(*pid));
         found.sort_unstable();
         found.dedup();

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     gpu::{self, OpDone, OpKind, Wait, WaitPhase},
-    stream::exchange::Exchange,
+    stream::Exchange,
 };
 
 /// Links listed of one request at most, and kernels.
@@ -77,7 +77,7 @@ pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) ->
         method: exchange.method.clone(),
         route: exchange.route.clone(),
         status: exchange.status,
-        outcome: if now_ns.is_some() { None } else { Some(exchange.outcome) },
+        outcome: exchange.outcome.filter(|_| now_ns.is_none()),
         open: now_ns.is_some(),
         peer: exchange.peer.map(|peer| peer.to_string()).unwrap_or_default(),
         arrival,
@@ -110,7 +110,7 @@ fn host_stretches(exchange: &Exchange, start_ns: u64, end_ns: u64) -> Vec<Stretc
         exchange
             .writes
             .iter()
-            .map(|write| Stretch::observed(PhaseName::Send, write.enter_ns, write.exit_ns)),
+            .map(|(enter, exit)| Stretch::observed(PhaseName::Send, *enter, *exit)),
     );
     stretches
 }

@@ -1,7 +1,7 @@
 //! Chunks of a streamed response.
 
 use super::model::{Chunks, Gaps, LongestGap, Phase, PhaseName};
-use crate::stream::exchange::Exchange;
+use crate::stream::Exchange;
 
 /// What is said of a response's chunks; `None` where it was not streamed.
 pub fn summarise(exchange: &Exchange, start_ns: u64, phases: &[Phase]) -> Option<Chunks> {

@@ -20,7 +20,7 @@ use work::Work;
 use crate::{
     gpu::{Gpu, Out},
     intake::event::ProcFact,
-    stream::exchange::{Exchange, Role},
+    stream::{Exchange, Role, Streams},
 };
 
 /// A timeline is built this long after the request's end, ns.
@@ -109,17 +109,17 @@ impl Timelines {
         self.pending.push_back(exchange);
     }
 
-    /// Time has passed: builds what has had its grace. `open` are the requests being served now.
-    pub fn advance<'a>(
+    /// Time has passed: builds what has had its grace.
+    pub fn advance(
         &mut self,
         watermark_ns: u64,
-        open: impl Iterator<Item = &'a Exchange> + Clone,
+        streams: &Streams,
         gpu: &Gpu,
         out: &mut Vec<Timeline>,
     ) {
         let due = |exchange: &Exchange| exchange.end_ns.saturating_add(GRACE_NS) <= watermark_ns;
         if self.pending.front().is_some_and(due) || self.pending.len() > MAX_PENDING {
-            self.note_open(open);
+            self.note_open(streams);
         }
         while let Some(first) = self.pending.front() {
             let in_time = due(first);
@@ -141,36 +141,28 @@ impl Timelines {
         self.counts.evicted = evicted;
     }
 
-    fn note_open<'a>(&mut self, open: impl Iterator<Item = &'a Exchange> + Clone) {
-        for (pid, process) in &mut self.processes {
-            if process.has_work {
-                process.neighbours.set_open(open.clone().filter(|exchange| {
-                    exchange.pid == *pid && exchange.role == Role::Server
-                }));
-            }
+    fn note_open(&mut self, streams: &Streams) {
+        let mut by_pid: HashMap<u32, Vec<&Exchange>> = HashMap::new();
+        for exchange in streams.open().filter(|exchange| exchange.role == Role::Server) {
+            by_pid.entry(exchange.pid).or_default().push(exchange);
+        }
+        for (pid, process) in self.processes.iter_mut().filter(|(_, process)| process.has_work) {
+            let open = by_pid.remove(pid).unwrap_or_default();
+            process.neighbours.set_open(open.into_iter());
         }
     }
 
     /// Timelines of requests that are open, as far as they are known.
-    pub fn open<'a>(
-        &self,
-        now_ns: u64,
-        open: impl Iterator<Item = &'a Exchange>,
-        gpu: &Gpu,
-    ) -> Vec<Timeline> {
-        open.filter(|exchange| exchange.role == Role::Server)
-            .map(|exchange| self.build(exchange, Some(now_ns), gpu))
-            .collect()
+    pub fn open(&self, now_ns: u64, streams: &Streams, gpu: &Gpu) -> Vec<Timeline> {
+        let served = streams.open().filter(|exchange| exchange.role == Role::Server);
+        let mut open: Vec<_> = served.collect();
+        open.sort_by_key(|exchange| exchange.id);
+        open.into_iter().map(|exchange| self.build(exchange, Some(now_ns), gpu)).collect()
     }
 
     /// The session ends: builds everything that is still waiting.
-    pub fn finish<'a>(
-        &mut self,
-        open: impl Iterator<Item = &'a Exchange> + Clone,
-        gpu: &Gpu,
-        out: &mut Vec<Timeline>,
-    ) {
-        self.advance(u64::MAX, open, gpu, out);
+    pub fn finish(&mut self, streams: &Streams, gpu: &Gpu, out: &mut Vec<Timeline>) {
+        self.advance(u64::MAX, streams, gpu, out);
     }
 
     /// Counters.

@@ -30,7 +30,7 @@ pub struct Timeline {
     /// HTTP status, where a response was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How it ended; `None` while it is open.
+    /// How it ended; left out while it is open, and where that was not seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// The request is not answered yet.

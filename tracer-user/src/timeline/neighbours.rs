@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::stream::exchange::Exchange;
+use crate::stream::Exchange;
 
 /// Requests remembered of one process at most.
 const MAX_SPANS: usize = 65_536;
@@ -31,8 +31,8 @@ pub struct Neighbours {
 }
 
 fn span(exchange: &Exchange, to_ns: u64) -> Span {
-    let mut tids: Vec<u32> =
-        exchange.readers.iter().chain(exchange.writers.iter()).copied().collect();
+    let (readers, writers) = (&exchange.readers, &exchange.writers);
+    let mut tids = [readers.as_slice(), writers.as_slice()].concat();
     tids.sort_unstable();
     tids.dedup();
     Span { id: exchange.id, from_ns: exchange.first_read.exit_ns, to_ns, tids }
@@ -86,7 +86,11 @@ impl Neighbours {
     /// The thread that alone read and answered the request, and served nothing else meanwhile.
     pub fn own_thread(&self, exchange: &Exchange) -> Option<u32> {
         let own = span(exchange, exchange.end_ns);
+        let many = exchange.readers.overflowed() || exchange.writers.overflowed();
         let [tid] = *own.tids.as_slice() else { return None };
+        if many {
+            return None;
+        }
         let to = exchange.last_write.as_ref().map_or(exchange.end_ns, |write| write.exit_ns);
         let (others, all) = self.others(exchange.id, own.from_ns, to);
         let shared = others.iter().any(|other| other.tids.contains(&tid));

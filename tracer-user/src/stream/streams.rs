@@ -1,0 +1,432 @@
+//! Events in, exchanges out.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use super::conn::{Conn, Family, side_of};
+use super::exchange::{Exchange, Flow, Out, Role, Stamp, reason};
+use super::limits::{Counters, Limits};
+use super::names::{Bound, Named, Names};
+use super::track::{Cause, Shared};
+use super::tuples::Tuples;
+use crate::intake::event::{Descriptor, Event, Losses, ProcFact, Process, Socket, Tcp, What};
+
+/// All connections of all traced processes.
+///
+/// Reads no clock and does no I/O: the same events give the same exchanges. Events must come in the
+/// order of their times.
+#[derive(Debug, Default)]
+pub struct Streams {
+    pub(super) conns: HashMap<u64, Conn>,
+    pub(super) names: Names,
+    pub(super) tuples: Tuples,
+    pub(super) shared: Shared,
+}
+
+impl Streams {
+    /// With other caps than the default ones.
+    pub fn new(limits: Limits) -> Self {
+        Self { shared: Shared { limits, ..Shared::default() }, ..Self::default() }
+    }
+
+    /// Takes one event. What it finished is added to `out`.
+    pub fn on_event(&mut self, event: &Event, out: &mut Vec<Out>) {
+        match &event.what {
+            What::Socket(socket) => self.on_socket(event, socket, out),
+            What::Tcp(tcp) => self.on_tcp(event.time_ns, tcp, out),
+            What::Process(process) => self.on_process(event, process, out),
+            What::Proc(fact) => self.on_fact(event.time_ns, fact, out),
+            What::Loss(losses) => self.on_loss(losses),
+            What::Cuda(_) => {}
+        }
+    }
+
+    /// Requests being served (or made) now, in no order.
+    pub fn open(&self) -> impl Iterator<Item = &Exchange> {
+        self.conns.values().flat_map(|conn| conn.track.open())
+    }
+
+    /// Connections that are open and not parsed, in no order. A TCP connection in whose bytes
+    /// nothing was recognised so far is among them.
+    pub fn unparsed(&self) -> impl Iterator<Item = Flow> + '_ {
+        self.conns.values().filter_map(|conn| conn.flow(true))
+    }
+
+    /// What happened beside the exchanges.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters
+    }
+
+    /// Connections held.
+    pub fn connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// The trace ends: says what is not parsed and still open. Open exchanges are not finished by
+    /// that; [`Self::open`] says them.
+    pub fn finish_flows(&mut self, out: &mut Vec<Out>) {
+        let mut flows: Vec<Flow> = self.unparsed().collect();
+        flows.sort_unstable_by_key(|flow| (flow.first_ns, flow.conn));
+        self.shared.counters.flows += flows.len() as u64;
+        out.extend(flows.into_iter().map(Out::Flow));
+    }
+
+    fn on_socket(&mut self, event: &Event, socket: &Socket, out: &mut Vec<Out>) {
+        match socket {
+            Socket::Io(io) => self.on_io(event, io, out),
+            Socket::Accept { conn, fd, listen_fd, peer, .. } => {
+                self.accept(event, (*conn, *fd, *listen_fd), *peer, out);
+            }
+            Socket::Connect { conn, fd, peer, ret, .. } => {
+                self.connect(event, (*conn, *fd), *peer, *ret, out);
+            }
+            Socket::Close { conn, fd } => self.on_close(event, *conn, *fd, out),
+            Socket::Dup { conn, new_fd, .. } => {
+                if self.conns.contains_key(conn) {
+                    self.name(event.pid, *new_fd, *conn, event.time_ns, out);
+                }
+            }
+            Socket::CloseRange { first, last } => {
+                let gone = self.names.unbind_range(event.pid, *first, *last);
+                self.unname_all(&gone, event.time_ns, out);
+            }
+            Socket::Shutdown { conn, how } => self.on_shutdown(event, *conn, *how, out),
+            // Its address comes as a fact.
+            Socket::Listen { .. } => {}
+        }
+    }
+
+    fn accept(
+        &mut self,
+        event: &Event,
+        (id, fd, listen_fd): (u64, i32, i32),
+        peer: Option<SocketAddr>,
+        out: &mut Vec<Out>,
+    ) {
+        self.introduce(id, event.pid, event.time_ns, Family::Tcp, true, out);
+        self.name(event.pid, fd, id, event.time_ns, out);
+        let listener = self.names.get(event.pid, listen_fd);
+        let on_unix = match listener {
+            Some(Named::Conn(named)) => {
+                self.conns.get(&named).is_some_and(|conn| conn.family == Family::Unix)
+            }
+            _ => false,
+        };
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.role = Some(Role::Server);
+        conn.accepted_ns = Some(event.time_ns);
+        conn.peer = peer.or(conn.peer);
+        conn.listener = Some((event.pid, listen_fd));
+        if on_unix {
+            conn.family = Family::Unix;
+        }
+        self.claim(id);
+    }
+
+    fn connect(
+        &mut self,
+        event: &Event,
+        (id, fd): (u64, i32),
+        peer: Option<SocketAddr>,
+        ret: i32,
+        out: &mut Vec<Out>,
+    ) {
+        const EINPROGRESS: i32 = 115;
+        if ret != 0 && ret != -EINPROGRESS && !self.conns.contains_key(&id) {
+            return;
+        }
+        let family = if peer.is_some() { Family::Tcp } else { Family::Unidentified };
+        self.introduce(id, event.pid, event.time_ns, family, true, out);
+        self.name(event.pid, fd, id, event.time_ns, out);
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.role = conn.role.or(Some(Role::Client));
+        conn.peer = peer.or(conn.peer);
+    }
+
+    fn on_tcp(&mut self, time_ns: u64, tcp: &Tcp, out: &mut Vec<Out>) {
+        let Shared { limits, counters, .. } = &mut self.shared;
+        match *tcp {
+            Tcp::Arrival { local, peer, bytes, srtt_us } => {
+                let segment = (time_ns, bytes, srtt_us);
+                self.tuples.arrive((local, peer), segment, limits, counters);
+            }
+            Tcp::Established { local, peer } => {
+                self.tuples.establish((local, peer), time_ns, limits, counters);
+            }
+            Tcp::Closed { local, peer } => {
+                let owner = self.tuples.close(local, peer);
+                let Some(conn) = owner.and_then(|id| self.conns.get_mut(&id)) else { return };
+                (conn.tuple, conn.tcp_closed) = (None, true);
+                // Whatever descriptors are left were inherited by somebody who never used them.
+                if conn.closed {
+                    let id = conn.id;
+                    self.end(id, time_ns, Cause::Own, out);
+                }
+            }
+            Tcp::Retransmit { local, peer } => {
+                let owner = self.tuples.owner(local, peer);
+                if let Some(conn) = owner.and_then(|id| self.conns.get_mut(&id)) {
+                    conn.retransmits = conn.retransmits.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    fn on_process(&mut self, event: &Event, process: &Process, out: &mut Vec<Out>) {
+        match process {
+            Process::Fork { child } => {
+                let conns = self.names.fork(event.pid, *child, self.shared.limits.names);
+                for id in conns {
+                    if let Some(conn) = self.conns.get_mut(&id) {
+                        conn.names += 1;
+                    }
+                }
+            }
+            Process::Exec => {
+                let gone = self.names.exec(event.pid);
+                self.unname_all(&gone, event.time_ns, out);
+            }
+            Process::Exit { last: true } => {
+                let gone = self.names.exit(event.pid);
+                self.unname_all(&gone, event.time_ns, out);
+            }
+            Process::Exit { last: false } | Process::NewThread { .. } | Process::MapExec => {}
+        }
+    }
+
+    fn on_fact(&mut self, time_ns: u64, fact: &ProcFact, out: &mut Vec<Out>) {
+        match fact {
+            ProcFact::Descriptor { pid, fd, conn, kind } => match *kind {
+                Descriptor::Tcp { local, peer, server } => {
+                    self.describe(time_ns, (*pid, *fd, *conn), (local, peer), server, out);
+                }
+                Descriptor::Listener { local } => {
+                    self.not_a_connection(*conn);
+                    self.bind(*pid, *fd, Named::Listener(local), time_ns, out);
+                }
+                Descriptor::Unix => {
+                    self.introduce(*conn, *pid, time_ns, Family::Unix, false, out);
+                    self.name(*pid, *fd, *conn, time_ns, out);
+                    if let Some(conn) = self.conns.get_mut(conn) {
+                        conn.family = Family::Unix;
+                        conn.track.discard(&mut self.shared);
+                    }
+                }
+                Descriptor::Other => self.not_a_connection(*conn),
+            },
+            ProcFact::Gone { pid } => {
+                let gone = self.names.exit(*pid);
+                self.unname_all(&gone, time_ns, out);
+            }
+            ProcFact::Target { .. } | ProcFact::Coverage { .. } => {}
+        }
+    }
+
+    /// `/proc` said what a descriptor is.
+    fn describe(
+        &mut self,
+        time_ns: u64,
+        (pid, fd, id): (u32, i32, u64),
+        (local, peer): (SocketAddr, SocketAddr),
+        server: bool,
+        out: &mut Vec<Out>,
+    ) {
+        self.inherit(pid, id, local, peer);
+        self.introduce(id, pid, time_ns, Family::Tcp, false, out);
+        self.name(pid, fd, id, time_ns, out);
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.family = Family::Tcp;
+        (conn.local, conn.peer) = (Some(local), Some(peer));
+        conn.role = conn.role.or(Some(if server { Role::Server } else { Role::Client }));
+        self.claim(id);
+    }
+
+    /// A child names a connection that it inherited by another number: from now on it is the
+    /// child's, with what is known of its beginning.
+    fn inherit(&mut self, pid: u32, id: u64, local: SocketAddr, peer: SocketAddr) {
+        let Some(old) = self.tuples.owner(local, peer).filter(|old| *old != id) else { return };
+        if !self.names.is_inherited(pid, old) {
+            return;
+        }
+        let Some(parent) = self.conns.get_mut(&old).filter(|c| c.track.open().next().is_none())
+        else {
+            return;
+        };
+        let Some(tuple) = parent.tuple.take() else { return };
+        let begun = (parent.established_ns, parent.accepted_ns, parent.role, parent.first_ns);
+        let unused = parent.track.is_blank() && parent.bytes_in == 0 && parent.bytes_out == 0;
+        let limit = self.shared.limits.connections;
+        if self.conns.len() < limit || self.conns.contains_key(&id) {
+            let conn = self
+                .conns
+                .entry(id)
+                .or_insert_with(|| Conn::new(id, pid, begun.3, Family::Tcp, unused));
+            (conn.established_ns, conn.accepted_ns, conn.role) = (begun.0, begun.1, begun.2);
+            conn.tuple = Some(tuple);
+            self.tuples.hand_over(tuple, id);
+        }
+    }
+
+    fn on_loss(&mut self, losses: &Losses) {
+        if losses.socket > 0 || losses.recursion > 0 {
+            self.conns.values_mut().for_each(|conn| conn.track.lost());
+        }
+        if losses.tcp > 0 || losses.recursion > 0 {
+            self.tuples.distrust();
+        }
+    }
+
+    fn on_close(&mut self, event: &Event, id: u64, fd: i32, out: &mut Vec<Out>) {
+        if self.names.get(event.pid, fd) == Some(Named::Conn(id)) {
+            self.names.unbind(event.pid, fd);
+            self.unname_all(&[id], event.time_ns, out);
+        } else if self.conns.get(&id).is_some_and(|conn| conn.names == 0) {
+            self.end(id, event.time_ns, Cause::Own, out);
+        }
+    }
+
+    fn on_shutdown(&mut self, event: &Event, id: u64, how: u32, out: &mut Vec<Out>) {
+        let Some(conn) = self.conns.get_mut(&id).filter(|_| how == 1 || how == 2) else { return };
+        conn.shut = true;
+        let cause = if conn.peer_closed { Cause::Peer } else { Cause::Own };
+        let Some(role) = conn.role.filter(|_| !conn.is_passed()) else { return };
+        let side = side_of(role, crate::intake::event::Direction::Out);
+        let ctx = conn.context(role, None);
+        conn.track.eof(side, (event.time_ns, cause), &ctx, &mut self.shared, out);
+    }
+
+    /// Makes sure that the connection is known.
+    pub(super) fn introduce(
+        &mut self,
+        id: u64,
+        pid: u32,
+        time_ns: u64,
+        family: Family,
+        fresh: bool,
+        out: &mut Vec<Out>,
+    ) {
+        if !self.conns.contains_key(&id) {
+            if self.conns.len() >= self.shared.limits.connections.max(1) {
+                self.evict(out);
+            }
+            self.conns.insert(id, Conn::new(id, pid, time_ns, family, fresh));
+        }
+    }
+
+    /// Lets the sixteenth part go that was silent longest.
+    fn evict(&mut self, out: &mut Vec<Out>) {
+        let mut silent: Vec<(u64, u64)> =
+            self.conns.values().map(|conn| (conn.last_ns, conn.id)).collect();
+        let part = (silent.len() / 16).max(1);
+        silent.sort_unstable();
+        for (last_ns, id) in silent.into_iter().take(part) {
+            self.end(id, last_ns, Cause::Unseen(reason::EVICTED), out);
+            self.shared.counters.connections_evicted += 1;
+        }
+    }
+
+    /// The descriptor names the connection.
+    pub(super) fn name(&mut self, pid: u32, fd: i32, id: u64, time_ns: u64, out: &mut Vec<Out>) {
+        if self.bind(pid, fd, Named::Conn(id), time_ns, out)
+            && let Some(conn) = self.conns.get_mut(&id)
+        {
+            conn.names += 1;
+        }
+    }
+
+    /// Says whether the descriptor names it newly.
+    fn bind(&mut self, pid: u32, fd: i32, named: Named, time_ns: u64, out: &mut Vec<Out>) -> bool {
+        match self.names.bind(pid, fd, named, self.shared.limits.names) {
+            Bound::Newly => true,
+            Bound::Instead(old) if old == named => false,
+            Bound::Instead(old) => {
+                if let Named::Conn(old) = old {
+                    self.shared.counters.closes_unseen += 1;
+                    self.unname_all(&[old], time_ns, out);
+                }
+                true
+            }
+            Bound::Refused => {
+                self.shared.counters.names_refused += 1;
+                false
+            }
+        }
+    }
+
+    /// The connections lost one name each; those without any end.
+    fn unname_all(&mut self, ids: &[u64], time_ns: u64, out: &mut Vec<Out>) {
+        for id in ids {
+            let Some(conn) = self.conns.get_mut(id) else { continue };
+            conn.names = conn.names.saturating_sub(1);
+            conn.closed = true;
+            if conn.names == 0 || conn.tcp_closed {
+                self.end(*id, time_ns, Cause::Own, out);
+            }
+        }
+    }
+
+    /// The connection is over.
+    fn end(&mut self, id: u64, time_ns: u64, cause: Cause, out: &mut Vec<Out>) {
+        let Some(mut conn) = self.conns.remove(&id) else { return };
+        if let Some(tuple) = conn.tuple.take() {
+            self.tuples.remove(tuple);
+        }
+        let cause = if cause == Cause::Own && conn.peer_closed { Cause::Peer } else { cause };
+        if let Some(role) = conn.role.filter(|_| !conn.is_passed()) {
+            let ctx = conn.context(role, None);
+            conn.track.finish_all((time_ns, cause, true), &ctx, &mut self.shared, out);
+        } else {
+            conn.track.discard(&mut self.shared);
+        }
+        if let Some(flow) = conn.flow(false) {
+            self.shared.counters.flows += 1;
+            out.push(Out::Flow(flow));
+        }
+    }
+
+    /// What was taken for a connection is none: nothing is said about it.
+    fn not_a_connection(&mut self, id: u64) {
+        if let Some(mut conn) = self.conns.remove(&id) {
+            if let Some(tuple) = conn.tuple.take() {
+                self.tuples.remove(tuple);
+            }
+            conn.track.discard(&mut self.shared);
+        }
+    }
+
+    /// Joins the connection with what the TCP stack says about its addresses, once both ends are
+    /// known.
+    pub(super) fn claim(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.local.is_none()
+            && let Some((pid, fd)) = conn.listener
+            && let Some(Named::Listener(local)) = self.names.get(pid, fd)
+        {
+            conn.local = Some(local);
+            conn.listener = None;
+        }
+        let (Some(local), Some(peer), None, false) =
+            (conn.local, conn.peer, conn.tuple, conn.tcp_closed)
+        else {
+            return;
+        };
+        conn.tuple = self.tuples.claim(id, local, peer);
+        let Some(tuple) = conn.tuple else { return };
+        if conn.role == Some(Role::Client) || conn.is_passed() {
+            self.tuples.mute(tuple);
+        }
+        if let Some(tuple) = self.tuples.get_mut(tuple) {
+            conn.established_ns = tuple.established_ns().or(conn.established_ns);
+        }
+    }
+
+    /// A fresh stamp of an event that is a call.
+    pub(super) fn stamp(event: &Event, enter_ns: u64) -> Stamp {
+        Stamp { enter_ns, exit_ns: event.time_ns, tid: event.tid }
+    }
+
+    /// Whether nothing is held: for tests of bounds.
+    pub fn is_empty(&self) -> bool {
+        self.conns.is_empty() && self.names.is_empty() && self.shared.open == 0
+    }
+}
