@@ -37,7 +37,7 @@ impl Proc {
 
     fn acted(&mut self, id: StreamId, at: &At) {
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.last_action_ns = stream.last_action_ns.max(Some(at.enter_ns));
+            stream.last_action_ns = stream.last_action_ns.max(Some(at.exit_ns));
         }
     }
 

@@ -123,12 +123,12 @@ impl Proc {
         for op in stream.ops().iter().take_while(|op| op.enqueue_first_ns < until_ns) {
             outlook.add(op.class());
             outlook.unseen |= op.lost;
-            last_ns = last_ns.max(Some(op.enqueue_last_ns));
+            last_ns = last_ns.max(Some(op.exit_ns.unwrap_or(until_ns)));
         }
         for op in self.recent.ops_since(id, since_ns).filter(|op| op.enqueue_ns < until_ns) {
             outlook.add(op.class);
             outlook.unseen |= op.lost;
-            last_ns = last_ns.max(Some(op.enqueue_last_ns));
+            last_ns = last_ns.max(Some(op.exit_ns));
         }
         let passed = self.recent.marks_since(id, since_ns);
         for mark in stream.marks().iter().chain(passed).filter(|mark| mark.enter_ns < until_ns) {
@@ -142,8 +142,8 @@ impl Proc {
             return;
         }
         outlook.unseen |= !self.streams.was_clean(id, &self.contexts, since_ns);
-        // Behind the legacy default stream lies what was enqueued before its own last operation;
-        // a synchronise, query or record on it may itself be behind everything.
+        // Before the legacy default stream's last operation may lie what was entered before that had
+        // returned; a synchronise, query or record on it may itself be behind everything.
         let reach_ns = match last_ns {
             Some(last_ns) if !is_root => last_ns.saturating_add(1).min(until_ns),
             _ => until_ns,

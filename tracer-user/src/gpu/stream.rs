@@ -42,7 +42,7 @@ pub(super) struct Stream {
     floors: VecDeque<Floor>,
     /// Return of the last mark, ns.
     pub(super) last_mark_ns: u64,
-    /// Entry of the last record or wait on it, ns: on the legacy default stream these too may
+    /// Return of the last record or wait on it, ns: on the legacy default stream these too may
     /// take their place behind other streams.
     pub(super) last_action_ns: Option<u64>,
     /// The capture in progress.

@@ -146,7 +146,10 @@ fn http2_frame_length([a, b, c, kind, flags, s3, s2, s1, s0]: [u8; 9]) -> Option
         2 => own && flags == 0 && length == 5,
         3 => own && flags == 0 && length == 4,
         4 => {
-            stream == 0 && flags & !1 == 0 && length.is_multiple_of(6) && length <= 96
+            stream == 0
+                && flags & !1 == 0
+                && length.is_multiple_of(6)
+                && length <= 96
                 && (flags == 0 || length == 0)
         }
         6 => stream == 0 && flags & !1 == 0 && length == 8,

@@ -21,8 +21,11 @@ fn openai_stream_counts_chunks_and_done_apart() {
 
 #[test]
 fn all_three_line_ends() {
-    for stream in [&b"data: a\n\ndata: b\n\n"[..], b"data: a\r\n\r\ndata: b\r\n\r\n", b"data: a\r\rdata: b\r\r"]
-    {
+    for stream in [
+        &b"data: a\n\ndata: b\n\n"[..],
+        b"data: a\r\n\r\ndata: b\r\n\r\n",
+        b"data: a\r\rdata: b\r\r",
+    ] {
         assert_eq!(whole(stream).events, 2, "{}", stream.escape_ascii());
     }
 }

@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use super::context::Context;
 use super::exchange::{Flow, FlowKind, Role, Stamp};
-use super::track::{Context, Track};
+use super::track::Track;
 use super::tuples::TupleId;
 use crate::intake::event::Direction;
 use crate::protocol::detect::{self, Trust, Verdict};

@@ -2,9 +2,9 @@
 
 use super::arrival::{Arrivals, Read};
 use super::conn::{Conn, Family, side_of};
+use super::context::{Call, Cause};
 use super::exchange::{Out, Role};
 use super::streams::Streams;
-use super::track::{Call, Cause};
 use super::tuples::{TupleId, Tuples};
 use crate::intake::event::{Direction, Event, Io};
 use crate::protocol::http1::Passed;
@@ -19,14 +19,17 @@ const EAGAIN: i64 = -11;
 
 impl Streams {
     pub(super) fn on_io(&mut self, event: &Event, io: &Io, out: &mut Vec<Out>) {
+        let stale = self.names.is_stale(event.pid, io.fd, io.conn, io.enter_ns);
         if !self.conns.contains_key(&io.conn) {
-            if io.ret <= 0 {
+            if io.ret <= 0 || stale {
                 return;
             }
             self.shared.counters.unintroduced += 1;
             self.introduce(io.conn, event.pid, event.time_ns, Family::Unidentified, false, out);
         }
-        self.name(event.pid, io.fd, io.conn, event.time_ns, out);
+        if !stale {
+            self.name(event.pid, io.fd, io.conn, event.time_ns, out);
+        }
         if self.conns.get(&io.conn).is_some_and(|conn| conn.tuple.is_none()) {
             self.claim(io.conn);
         }
@@ -63,11 +66,9 @@ impl Streams {
         conn.role = conn.role.or_else(|| Conn::guess_role(io.direction, &io.data));
         let Some(role) = conn.role else { return };
         let read = match (role, io.direction) {
-            (Role::Server, Direction::In) => Some(Read {
-                bytes,
-                enter_ns: io.enter_ns,
-                drained: bytes < io.requested,
-            }),
+            (Role::Server, Direction::In) => {
+                Some(Read { bytes, enter_ns: io.enter_ns, drained: bytes < io.requested })
+            }
             _ => None,
         };
         let tuple = conn.tuple;
@@ -130,11 +131,7 @@ impl Streams {
 
 /// The arrivals of a connection that is about to be read, without those that belong to answered
 /// requests.
-fn queue_for(
-    tuples: &mut Tuples,
-    id: TupleId,
-    idle_since: Option<u64>,
-) -> Option<&Arrivals> {
+fn queue_for(tuples: &mut Tuples, id: TupleId, idle_since: Option<u64>) -> Option<&Arrivals> {
     if let Some(time_ns) = idle_since {
         tuples.with_arrivals(id, |queue| queue.drop_until(time_ns));
     }

@@ -5,10 +5,13 @@
 //! connections carry something that is not parsed.
 pub mod arrival;
 pub mod conn;
+pub mod context;
 pub mod exchange;
+pub mod facts;
 pub mod io;
 pub mod limits;
 pub mod names;
+pub mod open;
 pub mod streams;
 pub mod track;
 pub mod tuples;

@@ -17,6 +17,8 @@ struct Name {
     named: Named,
     /// Inherited by a fork, and not used since: an `exec` will most likely have closed it.
     inherited: bool,
+    /// Since when, ns.
+    since_ns: u64,
 }
 
 /// What a descriptor named before it was bound.
@@ -60,12 +62,27 @@ impl Names {
             .is_some_and(|fds| fds.values().any(|n| n.inherited && n.named == Named::Conn(conn)))
     }
 
-    /// The descriptor names this from now on, unless there are already `limit`.
-    pub fn bind(&mut self, pid: u32, fd: i32, named: Named, limit: usize) -> Bound {
+    /// A call on `conn` that was entered at `enter_ns` is still under way although its descriptor
+    /// names something else since.
+    pub fn is_stale(&self, pid: u32, fd: i32, conn: u64, enter_ns: u64) -> bool {
+        let name = self.processes.get(&pid).and_then(|fds| fds.get(&fd));
+        name.is_some_and(|name| name.named != Named::Conn(conn) && name.since_ns > enter_ns)
+    }
+
+    /// The descriptor names this from `since_ns` on, unless there are already `limit`.
+    pub fn bind(
+        &mut self,
+        (pid, fd): (u32, i32),
+        named: Named,
+        since_ns: u64,
+        limit: usize,
+    ) -> Bound {
         let full = self.total >= limit;
         let fds = self.processes.entry(pid).or_default();
         if let Some(name) = fds.get_mut(&fd) {
-            let old = std::mem::replace(name, Name { named, inherited: false }).named;
+            let old = name.named;
+            let since_ns = if old == named { name.since_ns } else { since_ns };
+            *name = Name { named, inherited: false, since_ns };
             return Bound::Instead(old);
         }
         if full {
@@ -74,7 +91,7 @@ impl Names {
             }
             return Bound::Refused;
         }
-        fds.insert(fd, Name { named, inherited: false });
+        fds.insert(fd, Name { named, inherited: false, since_ns });
         self.total += 1;
         Bound::Newly
     }

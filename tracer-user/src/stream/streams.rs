@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use super::conn::{Conn, Family, side_of};
+use super::context::{Cause, Shared};
 use super::exchange::{Exchange, Flow, Out, Role, Stamp, reason};
 use super::limits::{Counters, Limits};
 use super::names::{Bound, Named, Names};
-use super::track::{Cause, Shared};
 use super::tuples::Tuples;
-use crate::intake::event::{Descriptor, Event, Losses, ProcFact, Process, Socket, Tcp, What};
+use crate::intake::event::{Event, Losses, Socket, Tcp, What};
 
 /// All connections of all traced processes.
 ///
@@ -172,101 +172,6 @@ impl Streams {
         }
     }
 
-    fn on_process(&mut self, event: &Event, process: &Process, out: &mut Vec<Out>) {
-        match process {
-            Process::Fork { child } => {
-                let conns = self.names.fork(event.pid, *child, self.shared.limits.names);
-                for id in conns {
-                    if let Some(conn) = self.conns.get_mut(&id) {
-                        conn.names += 1;
-                    }
-                }
-            }
-            Process::Exec => {
-                let gone = self.names.exec(event.pid);
-                self.unname_all(&gone, event.time_ns, out);
-            }
-            Process::Exit { last: true } => {
-                let gone = self.names.exit(event.pid);
-                self.unname_all(&gone, event.time_ns, out);
-            }
-            Process::Exit { last: false } | Process::NewThread { .. } | Process::MapExec => {}
-        }
-    }
-
-    fn on_fact(&mut self, time_ns: u64, fact: &ProcFact, out: &mut Vec<Out>) {
-        match fact {
-            ProcFact::Descriptor { pid, fd, conn, kind } => match *kind {
-                Descriptor::Tcp { local, peer, server } => {
-                    self.describe(time_ns, (*pid, *fd, *conn), (local, peer), server, out);
-                }
-                Descriptor::Listener { local } => {
-                    self.not_a_connection(*conn);
-                    self.bind(*pid, *fd, Named::Listener(local), time_ns, out);
-                }
-                Descriptor::Unix => {
-                    self.introduce(*conn, *pid, time_ns, Family::Unix, false, out);
-                    self.name(*pid, *fd, *conn, time_ns, out);
-                    if let Some(conn) = self.conns.get_mut(conn) {
-                        conn.family = Family::Unix;
-                        conn.track.discard(&mut self.shared);
-                    }
-                }
-                Descriptor::Other => self.not_a_connection(*conn),
-            },
-            ProcFact::Gone { pid } => {
-                let gone = self.names.exit(*pid);
-                self.unname_all(&gone, time_ns, out);
-            }
-            ProcFact::Target { .. } | ProcFact::Coverage { .. } => {}
-        }
-    }
-
-    /// `/proc` said what a descriptor is.
-    fn describe(
-        &mut self,
-        time_ns: u64,
-        (pid, fd, id): (u32, i32, u64),
-        (local, peer): (SocketAddr, SocketAddr),
-        server: bool,
-        out: &mut Vec<Out>,
-    ) {
-        self.inherit(pid, id, local, peer);
-        self.introduce(id, pid, time_ns, Family::Tcp, false, out);
-        self.name(pid, fd, id, time_ns, out);
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        conn.family = Family::Tcp;
-        (conn.local, conn.peer) = (Some(local), Some(peer));
-        conn.role = conn.role.or(Some(if server { Role::Server } else { Role::Client }));
-        self.claim(id);
-    }
-
-    /// A child names a connection that it inherited by another number: from now on it is the
-    /// child's, with what is known of its beginning.
-    fn inherit(&mut self, pid: u32, id: u64, local: SocketAddr, peer: SocketAddr) {
-        let Some(old) = self.tuples.owner(local, peer).filter(|old| *old != id) else { return };
-        if !self.names.is_inherited(pid, old) {
-            return;
-        }
-        let Some(parent) = self.conns.get_mut(&old).filter(|c| c.track.open().next().is_none())
-        else {
-            return;
-        };
-        let Some(tuple) = parent.tuple.take() else { return };
-        let begun = (parent.established_ns, parent.accepted_ns, parent.role, parent.first_ns);
-        let unused = parent.track.is_blank() && parent.bytes_in == 0 && parent.bytes_out == 0;
-        let limit = self.shared.limits.connections;
-        if self.conns.len() < limit || self.conns.contains_key(&id) {
-            let conn = self
-                .conns
-                .entry(id)
-                .or_insert_with(|| Conn::new(id, pid, begun.3, Family::Tcp, unused));
-            (conn.established_ns, conn.accepted_ns, conn.role) = (begun.0, begun.1, begun.2);
-            conn.tuple = Some(tuple);
-            self.tuples.hand_over(tuple, id);
-        }
-    }
-
     fn on_loss(&mut self, losses: &Losses) {
         if losses.socket > 0 || losses.recursion > 0 {
             self.conns.values_mut().for_each(|conn| conn.track.lost());
@@ -335,8 +240,15 @@ impl Streams {
     }
 
     /// Says whether the descriptor names it newly.
-    fn bind(&mut self, pid: u32, fd: i32, named: Named, time_ns: u64, out: &mut Vec<Out>) -> bool {
-        match self.names.bind(pid, fd, named, self.shared.limits.names) {
+    pub(super) fn bind(
+        &mut self,
+        pid: u32,
+        fd: i32,
+        named: Named,
+        time_ns: u64,
+        out: &mut Vec<Out>,
+    ) -> bool {
+        match self.names.bind((pid, fd), named, time_ns, self.shared.limits.names) {
             Bound::Newly => true,
             Bound::Instead(old) if old == named => false,
             Bound::Instead(old) => {
@@ -354,7 +266,7 @@ impl Streams {
     }
 
     /// The connections lost one name each; those without any end.
-    fn unname_all(&mut self, ids: &[u64], time_ns: u64, out: &mut Vec<Out>) {
+    pub(super) fn unname_all(&mut self, ids: &[u64], time_ns: u64, out: &mut Vec<Out>) {
         for id in ids {
             let Some(conn) = self.conns.get_mut(id) else { continue };
             conn.names = conn.names.saturating_sub(1);
@@ -384,16 +296,6 @@ impl Streams {
         }
     }
 
-    /// What was taken for a connection is none: nothing is said about it.
-    fn not_a_connection(&mut self, id: u64) {
-        if let Some(mut conn) = self.conns.remove(&id) {
-            if let Some(tuple) = conn.tuple.take() {
-                self.tuples.remove(tuple);
-            }
-            conn.track.discard(&mut self.shared);
-        }
-    }
-
     /// Joins the connection with what the TCP stack says about its addresses, once both ends are
     /// known.
     pub(super) fn claim(&mut self, id: u64) {
@@ -416,6 +318,9 @@ impl Streams {
             self.tuples.mute(tuple);
         }
         if let Some(tuple) = self.tuples.get_mut(tuple) {
+            if let Some(ip) = tuple.local().filter(|_| local.ip().is_unspecified()) {
+                conn.local = Some(SocketAddr::new(ip, local.port()));
+            }
             conn.established_ns = tuple.established_ns().or(conn.established_ns);
         }
     }

@@ -1,92 +1,13 @@
 //! The exchanges of one connection: what the parser says, with the calls it was said about.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
-use super::arrival::{Answer, Arrivals, Read};
-use super::exchange::{Exchange, Out, Role, Stamp, Tids, reason};
-use super::limits::{Counters, Limits};
-use crate::protocol::http1::event::{Flaw, Framing, RequestHead, ResponseHead};
+use super::context::{Call, Cause, Context, Shared};
+use super::exchange::{Exchange, Out, Role, Stamp, reason};
+use super::open::{Open, ask_arrival, emit, outcome_of};
+use crate::protocol::http1::event::{Framing, RequestHead, ResponseHead};
 use crate::protocol::http1::{Event, Http1, Passed, Side, Tally};
 use crate::timeline::model::Outcome;
-
-/// What all connections share.
-#[derive(Debug, Default)]
-pub struct Shared {
-    /// Caps.
-    pub limits: Limits,
-    /// What happened beside the exchanges.
-    pub counters: Counters,
-    /// Exchanges begun.
-    pub next_id: u64,
-    /// Exchanges open.
-    pub open: usize,
-    /// Bytes of unfinished heads held.
-    pub head_bytes: usize,
-}
-
-/// What is known of a connection when one of its calls is looked at.
-#[derive(Clone, Copy, Debug)]
-pub struct Context {
-    /// Connection.
-    pub conn: u64,
-    /// Process of the call.
-    pub pid: u32,
-    /// What it is.
-    pub role: Role,
-    /// This end.
-    pub local: Option<SocketAddr>,
-    /// The other end.
-    pub peer: Option<SocketAddr>,
-    /// End of the handshake, ns.
-    pub established_ns: Option<u64>,
-    /// Exit of `accept`, ns.
-    pub accepted_ns: Option<u64>,
-    /// Round-trip time, ns.
-    pub rtt_ns: Option<u64>,
-    /// Segments sent again so far.
-    pub retransmits: u32,
-}
-
-/// One call that moved bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
-    /// Its times and thread.
-    pub stamp: Stamp,
-    /// What it moved.
-    pub side: Side,
-    /// Captured bytes.
-    pub data: &'a [u8],
-    /// Bytes not captured.
-    pub missing: u64,
-    /// It overlapped another thread's.
-    pub overlapped: bool,
-    /// When its bytes reached the socket.
-    pub arrivals: Option<(&'a Arrivals, Read)>,
-}
-
-/// Why everything open ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The other end went away.
-    Peer,
-    /// This end closed, or its process ended.
-    Own,
-    /// The connection is let go; how the requests end will not be seen.
-    Unseen(&'static str),
-}
-
-#[derive(Clone, Debug)]
-struct Open {
-    index: u64,
-    exchange: Exchange,
-    /// The request was seen to begin.
-    asked: bool,
-    request_ended: bool,
-    chunked: bool,
-    encoded: bool,
-    retransmits: u32,
-}
 
 /// Parser and open exchanges of one connection.
 #[derive(Clone, Debug)]
@@ -143,7 +64,13 @@ impl Track {
     }
 
     /// Takes the bytes of one call.
-    pub fn feed(&mut self, call: &Call<'_>, ctx: &Context, shared: &mut Shared, out: &mut Vec<Out>) {
+    pub fn feed(
+        &mut self,
+        call: &Call<'_>,
+        ctx: &Context,
+        shared: &mut Shared,
+        out: &mut Vec<Out>,
+    ) {
         if self.suspect && call.side == Side::Response {
             self.settle_pairs(call.stamp, ctx, shared, out);
         }
@@ -481,139 +408,4 @@ impl Track {
         let end_ns = time_ns.max(open.last_seen());
         emit(open, outcome, end_ns, ctx, shared, out);
     }
-}
-
-impl Open {
-    fn new(index: u64, seq: u64, id: u64, stamp: Stamp, ctx: &Context) -> Self {
-        let first = seq == 0;
-        let exchange = Exchange {
-            id,
-            conn: ctx.conn,
-            pid: ctx.pid,
-            role: ctx.role,
-            local: ctx.local,
-            peer: ctx.peer,
-            seq_on_conn: seq,
-            protocol: "http/1.1",
-            method: "?".to_owned(),
-            route: "?".to_owned(),
-            status: None,
-            trace_parent: None,
-            established_ns: ctx.established_ns.filter(|_| first),
-            accepted_ns: ctx.accepted_ns.filter(|_| first),
-            arrived_ns: None,
-            first_read: stamp,
-            last_read: stamp,
-            first_write: None,
-            last_write: None,
-            writes: Vec::new(),
-            readers: Tids::default(),
-            writers: Tids::default(),
-            request_bytes: 0,
-            response_bytes: 0,
-            sse: false,
-            chunks: 0,
-            chunk_times_ns: Vec::new(),
-            last_chunk_ns: None,
-            longest_gap: None,
-            tcp_rtt_ns: ctx.rtt_ns,
-            retransmits: 0,
-            early_response: false,
-            open: true,
-            outcome: None,
-            end_inferred: false,
-            incomplete: Vec::new(),
-            end_ns: stamp.exit_ns,
-        };
-        Self {
-            index,
-            exchange,
-            asked: false,
-            request_ended: false,
-            chunked: false,
-            encoded: false,
-            retransmits: ctx.retransmits,
-        }
-    }
-
-    fn flaw(&mut self, flaw: Option<Flaw>) {
-        match flaw {
-            None => {}
-            Some(Flaw::Gap) => self.exchange.note(reason::HEAD_CUT),
-            Some(Flaw::TooLong) => self.exchange.note(reason::HEAD_TOO_LONG),
-            Some(Flaw::Malformed) => self.exchange.note(reason::HEAD_MALFORMED),
-        }
-    }
-
-    /// Exit of the last call that belongs to it, ns.
-    fn last_seen(&self) -> u64 {
-        self.exchange.end_ns
-    }
-
-    fn count_chunks(&mut self, tally: Tally, time_ns: u64, limit: usize) {
-        let exchange = &mut self.exchange;
-        let ended = if exchange.sse && !self.encoded {
-            u64::from(tally.events)
-        } else {
-            u64::from((self.chunked || exchange.sse) && tally.body > 0)
-        };
-        if ended == 0 {
-            return;
-        }
-        if tally.inferred > 0 {
-            exchange.note(reason::CHUNKS_INFERRED);
-        }
-        exchange.chunks = exchange.chunks.saturating_add(ended);
-        if let Some(last) = exchange.last_chunk_ns {
-            let longest = exchange.longest_gap.map_or(0, |(from, to)| to.saturating_sub(from));
-            if time_ns.saturating_sub(last) > longest {
-                exchange.longest_gap = Some((last, time_ns));
-            }
-        }
-        exchange.last_chunk_ns = Some(time_ns);
-        let room = limit.saturating_sub(exchange.chunk_times_ns.len());
-        let kept = usize::try_from(ended).unwrap_or(usize::MAX).min(room);
-        exchange.chunk_times_ns.extend(std::iter::repeat_n(time_ns, kept));
-        if (kept as u64) < ended {
-            exchange.note(reason::CHUNK_TIMES_CAPPED);
-        }
-    }
-}
-
-fn ask_arrival(call: &Call<'_>, offset: u64, shared: &mut Shared) -> Option<u64> {
-    let answer = call.arrivals.map_or(Answer::Unknown, |(queue, read)| queue.ask(read, offset));
-    match answer {
-        Answer::At(time_ns) if time_ns <= call.stamp.exit_ns => return Some(time_ns),
-        Answer::Ambiguous => shared.counters.arrivals_ambiguous += 1,
-        Answer::At(_) | Answer::Unknown => {}
-    }
-    shared.counters.arrivals_unknown += 1;
-    None
-}
-
-/// RFC 9110 section 15.
-fn outcome_of(status: u16) -> Outcome {
-    match status {
-        400..=499 => Outcome::ClientError,
-        500.. => Outcome::ServerError,
-        _ => Outcome::Ok,
-    }
-}
-
-fn emit(
-    open: Open,
-    outcome: Option<Outcome>,
-    end_ns: u64,
-    ctx: &Context,
-    shared: &mut Shared,
-    out: &mut Vec<Out>,
-) {
-    let mut exchange = open.exchange;
-    exchange.outcome = outcome;
-    exchange.open = false;
-    exchange.end_ns = end_ns;
-    exchange.retransmits = ctx.retransmits.saturating_sub(open.retransmits);
-    shared.open -= 1;
-    shared.counters.exchanges += 1;
-    out.push(Out::Exchange(Box::new(exchange)));
 }

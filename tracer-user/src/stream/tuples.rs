@@ -31,6 +31,11 @@ pub struct Tuple {
 }
 
 impl Tuple {
+    /// This end's address, where known.
+    pub fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+
     /// End of the handshake, ns.
     pub fn established_ns(&self) -> Option<u64> {
         self.established_ns
@@ -166,7 +171,11 @@ impl Tuples {
     }
 
     /// Runs `f` on the tuple's arrivals and keeps the count of segments.
-    pub fn with_arrivals<T>(&mut self, id: TupleId, f: impl FnOnce(&mut Arrivals) -> T) -> Option<T> {
+    pub fn with_arrivals<T>(
+        &mut self,
+        id: TupleId,
+        f: impl FnOnce(&mut Arrivals) -> T,
+    ) -> Option<T> {
         let arrivals = self.get_mut(id)?.arrivals()?;
         let before = arrivals.len();
         let result = f(arrivals);

@@ -131,7 +131,7 @@ impl Timelines {
             self.counts.built += 1;
             out.push(self.build(&exchange, None, gpu));
         }
-        let keep_from = watermark_ns.saturating_sub(HORIZON_NS);
+        let keep_from = self.needed_from(watermark_ns, streams);
         let mut evicted = 0;
         for process in self.processes.values_mut() {
             process.work.forget_before(keep_from);
@@ -139,6 +139,14 @@ impl Timelines {
             evicted += process.work.evicted();
         }
         self.counts.evicted = evicted;
+    }
+
+    /// Work that ended before this time belongs to no request that is open or waits.
+    fn needed_from(&self, watermark_ns: u64, streams: &Streams) -> u64 {
+        let waiting = self.pending.iter().map(|exchange| exchange.first_read.exit_ns);
+        let open = streams.open().map(|exchange| exchange.first_read.exit_ns);
+        let first = waiting.chain(open).min().unwrap_or(watermark_ns).min(watermark_ns);
+        first.max(watermark_ns.saturating_sub(HORIZON_NS))
     }
 
     fn note_open(&mut self, streams: &Streams) {

@@ -32,11 +32,12 @@ impl World {
     /// A stream for the thread: default ones and those of its context.
     pub(super) fn pick(&mut self, mind: usize) -> usize {
         let (tid, ctx) = (self.minds[mind].tid, self.minds[mind].ctx);
+        let enter = self.minds[mind].enter;
         let own: Vec<usize> = (0..self.device.lanes.len())
             .filter(|lane| {
                 let lane = &self.device.lanes[*lane];
                 let owned = lane.owner.is_none_or(|owner| owner == tid);
-                let usable = lane.alive && lane.captured.is_none();
+                let usable = lane.alive && lane.captured.is_none() && lane.made <= enter;
                 usable && owned && lane.handle > 2 && lane.ctx == ctx
             })
             .collect();
@@ -345,6 +346,8 @@ impl World {
                 }
             };
             let lane = self.device.lane(handle, ctx, None, blocking);
+            // No sooner than its call has returned.
+            self.device.lanes[lane].made = self.minds[mind].next + 3_001;
             let owned = self.dice.chance(50);
             self.device.lanes[lane].owner = owned.then_some(self.minds[mind].tid);
             let args = [0x66, u64::from(!blocking), 0, 0, 0, 0];

@@ -42,6 +42,8 @@ pub struct Lane {
     pub alive: bool,
     /// Thread that captures it, with the kinds recorded so far.
     pub captured: Option<u32>,
+    /// Its handle is known from then on.
+    pub made: u64,
     /// The only thread that uses it, and may destroy it.
     pub owner: Option<u32>,
 }
@@ -92,6 +94,7 @@ impl Device {
             tail: None,
             alive: true,
             captured: None,
+            made: 0,
             owner: None,
         });
         self.lanes.len() - 1

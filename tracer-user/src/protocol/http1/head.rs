@@ -107,9 +107,8 @@ fn first_line_fits(line: &[u8], is_request: bool) -> bool {
     if is_request {
         detect::ends_with_version(line)
     } else {
-        // The code may be the line's last (no reason phrase, no space).
-        let next = if line.len() == 12 { &b"\r"[..] } else { &[] };
-        detect::status_start(&[line, next].concat()) == detect::Verdict::Sure
+        // The code may be the line's last: no space behind it.
+        line.len() >= b"HTTP/1.1 200".len() && detect::status_start(line) != detect::Verdict::No
     }
 }
 
@@ -195,7 +194,8 @@ fn path_of(target: &[u8], is_authority: bool) -> &[u8] {
     }
     let mut path = target;
     if !target.starts_with(b"/")
-        && let Some(after) = memchr::memmem::find(target, b"://").and_then(|at| target.get(at + 3..))
+        && let Some(after) =
+            memchr::memmem::find(target, b"://").and_then(|at| target.get(at + 3..))
     {
         path = memchr(b'/', after).and_then(|at| after.get(at..)).unwrap_or(b"/");
     }
@@ -256,9 +256,10 @@ impl Fields {
                     fields.iter().for_each(|field| read.note(field));
                 }
                 _ => {
-                    framing_broken |= [&b"content-length"[..], b"transfer-encoding"].iter().any(
-                        |name| text.get(..name.len()).is_some_and(|t| t.eq_ignore_ascii_case(name)),
-                    );
+                    framing_broken |=
+                        [&b"content-length"[..], b"transfer-encoding"].iter().any(|name| {
+                            text.get(..name.len()).is_some_and(|t| t.eq_ignore_ascii_case(name))
+                        });
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! [`Http1`] takes the bytes of each system call on one connection, either side, and says which
 //! messages began and ended in them. See [`parser`] for what it does where bytes are missing.
 pub mod body;
+pub mod ending;
 pub mod event;
 pub mod head;
 pub mod ledger;

@@ -10,7 +10,7 @@ use crate::protocol::sse::Sse;
 
 /// Where in its side's bytes.
 #[derive(Clone, Debug)]
-enum State {
+pub(super) enum State {
     /// Nothing is known: a message is looked for where a call's bytes begin.
     Seek,
     /// A message is due.
@@ -38,21 +38,21 @@ pub(super) enum Signal {
 
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
-    side: Side,
-    state: State,
-    head: Collector,
+    pub(super) side: Side,
+    pub(super) state: State,
+    pub(super) head: Collector,
     /// The message in progress.
-    index: u64,
+    pub(super) index: u64,
     /// It began where nothing was known.
-    found: bool,
+    pub(super) found: bool,
     /// It is a response to a request that was not seen.
-    unasked: bool,
+    pub(super) unasked: bool,
     /// Bytes of it may be lost: a good head at the start of a call ends it.
-    suspect: bool,
+    pub(super) suspect: bool,
     /// No head has been read on this side since the connection began.
-    fresh: bool,
-    sse: Option<Sse>,
-    tally: Tally,
+    pub(super) fresh: bool,
+    pub(super) sse: Option<Sse>,
+    pub(super) tally: Tally,
 }
 
 impl Reader {
@@ -71,7 +71,7 @@ impl Reader {
         }
     }
 
-    fn is_request(&self) -> bool {
+    pub(super) fn is_request(&self) -> bool {
         self.side == Side::Request
     }
 
@@ -121,17 +121,14 @@ impl Reader {
     /// A message begins here although the one before it has not ended: bytes of that one were lost.
     /// Believed where there is other evidence, or nothing else could tell its end.
     fn is_interrupted(&self, seg: &Segment<'_>, ledger: &Ledger) -> bool {
+        let other_side = match self.side {
+            Side::Request => ledger.is_answered(self.index),
+            Side::Response => ledger.is_followed(self.index),
+        };
         let evidence = match &self.state {
             State::Seek | State::Due => return false,
-            State::Head => self.buffered() > 0 && (self.found || self.suspect),
-            State::Body(body) => {
-                self.suspect
-                    || body.is_opaque()
-                    || match self.side {
-                        Side::Request => ledger.is_answered(self.index),
-                        Side::Response => ledger.is_followed(self.index),
-                    }
-            }
+            State::Head => self.buffered() > 0 && (self.found || self.suspect || other_side),
+            State::Body(body) => self.suspect || body.is_opaque() || other_side,
         };
         evidence && self.judge(seg.rest(), Trust::Found) == Verdict::Sure
     }
@@ -229,7 +226,7 @@ impl Reader {
     }
 
     /// What was collected is no head, or cannot be finished.
-    fn drop_head(&mut self, ledger: &mut Ledger, out: &mut Vec<Event>) {
+    pub(super) fn drop_head(&mut self, ledger: &mut Ledger, out: &mut Vec<Event>) {
         let (side, index) = (self.side, self.index);
         let retracted = match side {
             Side::Request => ledger.retract_request(index),
@@ -247,13 +244,6 @@ impl Reader {
             out.push(Event::HeadUnknown { side, index });
             self.end(true, ledger, out);
             self.state = State::Seek;
-        }
-    }
-
-    /// Gives up a head that is not whole and was found where nothing was known.
-    pub(super) fn drop_found(&mut self, ledger: &mut Ledger, out: &mut Vec<Event>) {
-        if self.found && matches!(self.state, State::Head) {
-            self.drop_head(ledger, out);
         }
     }
 
@@ -301,7 +291,7 @@ impl Reader {
         }
     }
 
-    fn read_head(
+    pub(super) fn read_head(
         &mut self,
         flaw: Option<Flaw>,
         ledger: &mut Ledger,
@@ -398,90 +388,14 @@ impl Reader {
         match body.take(seg, &mut meter) {
             Progress::More => Signal::Wait,
             Progress::End { inferred } => {
+                let suspect = self.suspect;
                 self.end(inferred, ledger, out);
+                // Where bytes of it may be lost, this may not be where the next one begins.
+                if suspect && self.judge(seg.rest(), Trust::Found) < Verdict::Likely {
+                    self.state = State::Seek;
+                }
                 Signal::Again
             }
-        }
-    }
-
-    /// Says what this call added to the message.
-    pub(super) fn flush(&mut self, out: &mut Vec<Event>) {
-        let tally = std::mem::take(&mut self.tally);
-        if tally.wire > 0 {
-            out.push(Event::Bytes { side: self.side, index: self.index, tally });
-        }
-    }
-
-    /// The message is complete.
-    fn end(&mut self, inferred: bool, ledger: &mut Ledger, out: &mut Vec<Event>) {
-        self.flush(out);
-        out.push(Event::End { side: self.side, index: self.index, inferred });
-        if !self.is_request() {
-            ledger.end_response(self.index);
-        }
-        self.sse = None;
-        self.suspect = false;
-        self.state = State::Due;
-    }
-
-    /// Ends a message whose end cannot be seen, or not be trusted because the request is not known,
-    /// when something else tells that it is over; `only`: if it is this one, or (`None`) any.
-    pub(super) fn end_opaque(
-        &mut self,
-        only: Option<u64>,
-        ledger: &mut Ledger,
-        out: &mut Vec<Event>,
-    ) {
-        let State::Body(body) = &self.state else { return };
-        let uncertain = body.is_opaque() || (!self.is_request() && self.unasked);
-        if uncertain && only.is_none_or(|index| index == self.index) {
-            self.end(true, ledger, out);
-            self.state = if self.is_request() { State::Seek } else { State::Due };
-        }
-    }
-
-    /// The side ended.
-    pub(super) fn eof(&mut self, ledger: &mut Ledger, out: &mut Vec<Event>) {
-        match &self.state {
-            State::Seek | State::Due => {}
-            State::Head if self.found => self.drop_head(ledger, out),
-            State::Body(Body::UntilClose) => self.end(false, ledger, out),
-            State::Body(Body::Opaque { .. }) => self.end(true, ledger, out),
-            State::Head | State::Body(_) => {
-                out.push(Event::Cut { side: self.side, index: self.index });
-                if !self.is_request() {
-                    ledger.end_response(self.index);
-                }
-            }
-        }
-        self.head.clear();
-        self.sse = None;
-        self.state = State::Seek;
-    }
-
-    /// Bytes may have been lost, nobody knows how many.
-    pub(super) fn lost(&mut self) {
-        match self.state {
-            State::Seek => {}
-            State::Due => self.state = State::Seek,
-            State::Head | State::Body(_) => self.suspect = true,
-        }
-    }
-
-    /// Forgets a message before `index`.
-    pub(super) fn abandon(&mut self, before: u64) {
-        if !self.is_idle() && self.index < before {
-            self.head.clear();
-            self.sse = None;
-            self.tally = Tally::default();
-            self.state = State::Seek;
-        }
-    }
-
-    /// Reads the head that is being collected as if the rest of it were too much.
-    pub(super) fn cut_head(&mut self, ledger: &mut Ledger, out: &mut Vec<Event>) {
-        if matches!(self.state, State::Head) {
-            self.read_head(Some(Flaw::TooLong), ledger, out);
         }
     }
 }

@@ -15,7 +15,13 @@ fn mapped_addresses_are_the_same() {
     world.establish();
     let enter_ns = world.now;
     let mapped = Some(addr("[::ffff:10.0.0.2]:40000"));
-    world.event(What::Socket(Socket::Accept { conn: 5, fd: 5, listen_fd: LISTEN, peer: mapped, enter_ns }));
+    world.event(What::Socket(Socket::Accept {
+        conn: 5,
+        fd: 5,
+        listen_fd: LISTEN,
+        peer: mapped,
+        enter_ns,
+    }));
     let arrived = world.arrive(GET.len());
     assert_eq!(answer(&mut world).arrived_ns, Some(arrived));
 }
@@ -26,7 +32,13 @@ fn the_descriptor_fact_joins_what_accept_did_not_say() {
     let established = world.establish();
     let arrived = world.arrive(GET.len());
     let enter_ns = world.now;
-    world.event(What::Socket(Socket::Accept { conn: 5, fd: 5, listen_fd: LISTEN, peer: None, enter_ns }));
+    world.event(What::Socket(Socket::Accept {
+        conn: 5,
+        fd: 5,
+        listen_fd: LISTEN,
+        peer: None,
+        enter_ns,
+    }));
     world.fact(5, 5, Descriptor::Tcp { local: local(), peer: peer(), server: true });
     let exchange = answer(&mut world);
     assert_eq!((exchange.arrived_ns, exchange.established_ns), (Some(arrived), Some(established)));

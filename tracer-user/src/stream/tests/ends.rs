@@ -23,7 +23,9 @@ fn the_client_goes_away() {
         world.close(5);
         let exchange = world.only();
         assert_eq!((exchange.outcome, exchange.end_ns), (Some(Outcome::Cancelled), world.now));
-        for (direction, errno) in [(Direction::In, -104), (Direction::Out, -32), (Direction::Out, -104)] {
+        for (direction, errno) in
+            [(Direction::In, -104), (Direction::Out, -32), (Direction::Out, -104)]
+        {
             let mut world = started(response);
             world.io(direction, 5, b"", errno);
             assert_eq!(world.only().outcome, Some(Outcome::Cancelled));
@@ -88,7 +90,13 @@ fn a_dependency_fails() {
     let connected = || {
         let mut world = World::new();
         let enter_ns = world.now;
-        world.event(What::Socket(Socket::Connect { conn: 8, fd: 8, peer: Some(peer()), ret: 0, enter_ns }));
+        world.event(What::Socket(Socket::Connect {
+            conn: 8,
+            fd: 8,
+            peer: Some(peer()),
+            ret: 0,
+            enter_ns,
+        }));
         world.write(8, GET);
         world
     };
@@ -193,7 +201,10 @@ fn held_heads_are_capped() {
         let head = [&b"GET /x HTTP/1.1\r\nCookie: "[..], &[b'c'; 500]].concat();
         world.read(conn, &head);
     }
-    assert_eq!((world.streams.counters().heads_cut, world.streams.shared.head_bytes < 1100), (2, true));
+    assert_eq!(
+        (world.streams.counters().heads_cut, world.streams.shared.head_bytes < 1100),
+        (2, true)
+    );
     world.write(21, OK);
     assert_eq!(world.only().incomplete, [reason::HEAD_TOO_LONG]);
     (20..23).for_each(|conn| world.close(conn));

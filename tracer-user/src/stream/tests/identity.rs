@@ -104,11 +104,27 @@ fn a_late_call_does_not_bring_a_closed_connection_back() {
 }
 
 #[test]
+fn a_stale_call_does_not_take_a_reused_descriptor_away() {
+    let mut world = World::serving();
+    let enter = world.now;
+    world.close(5);
+    world.accept(6, 5);
+    world.io_from(enter, Direction::In, 5, GET, GET.len() as i64);
+    assert_eq!((world.streams.counters().closes_unseen, is_live(&world)), (0, true));
+}
+
+#[test]
 fn accepted_from_a_unix_listener_is_unix() {
     let mut world = World::new();
     world.fact(LISTEN, 44, Descriptor::Unix);
     let enter_ns = world.now;
-    world.event(What::Socket(Socket::Accept { conn: 5, fd: 5, listen_fd: LISTEN, peer: None, enter_ns }));
+    world.event(What::Socket(Socket::Accept {
+        conn: 5,
+        fd: 5,
+        listen_fd: LISTEN,
+        peer: None,
+        enter_ns,
+    }));
     world.read(5, GET);
     world.close(5);
     assert_eq!((world.exchanges().len(), world.flows()[0].kind), (0, FlowKind::Unix));

@@ -14,7 +14,10 @@ fn a_request_being_served_at_attach_is_said_once() {
     world.write(5, OK);
     let exchange = world.only();
     assert_eq!((exchange.method.as_str(), exchange.route.as_str()), ("?", "?"));
-    assert_eq!((exchange.status, &exchange.incomplete[..]), (Some(200), &[reason::MID_REQUEST][..]));
+    assert_eq!(
+        (exchange.status, &exchange.incomplete[..]),
+        (Some(200), &[reason::MID_REQUEST][..])
+    );
     assert_eq!(Some(exchange.first_read), exchange.first_write);
     world.read(5, GET);
     world.write(5, OK);

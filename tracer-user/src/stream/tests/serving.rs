@@ -25,7 +25,7 @@ fn keep_alive_has_every_instant() {
     assert_eq!((first.first_read.exit_ns, first.last_read.exit_ns), (read, read));
     assert_eq!((first.end_ns, first.last_write.unwrap().exit_ns), (world.now, world.now));
     assert_eq!((first.request_bytes, first.response_bytes), (GET.len() as u64, OK.len() as u64));
-    assert_eq!((first.local, first.peer), (Some(addr("0.0.0.0:8000")), Some(peer())));
+    assert_eq!((first.local, first.peer), (Some(local()), Some(peer())));
     assert_eq!((first.readers.only(), first.tcp_rtt_ns), (Some(TID), Some(120_000)));
     assert_eq!((first.incomplete.len(), first.open), (0, false));
 
@@ -66,7 +66,10 @@ fn a_body_over_several_reads_and_writes() {
 fn server_sent_events_have_a_time_each() {
     let mut world = World::serving();
     world.read(5, b"POST /v1/completions HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
-    world.write(5, b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+    world.write(
+        5,
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
     let mut times = Vec::new();
     for wait in [0, 40_000, 900_000, 10_000] {
         world.wait(wait);
@@ -120,8 +123,14 @@ fn pipelined_requests_are_answered_in_order() {
     world.write(5, OK);
     world.write(5, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     let all = world.exchanges();
-    assert_eq!((all[0].route.as_str(), all[0].status, all[0].arrived_ns), ("/a", Some(200), Some(arrived)));
-    assert_eq!((all[1].route.as_str(), all[1].status, all[1].arrived_ns), ("/b", Some(404), Some(later)));
+    assert_eq!(
+        (all[0].route.as_str(), all[0].status, all[0].arrived_ns),
+        ("/a", Some(200), Some(arrived))
+    );
+    assert_eq!(
+        (all[1].route.as_str(), all[1].status, all[1].arrived_ns),
+        ("/b", Some(404), Some(later))
+    );
     assert_eq!(all[1].outcome, Some(Outcome::ClientError));
 }
 
@@ -154,7 +163,13 @@ fn an_early_response_is_said() {
 fn outgoing_requests_are_clients() {
     let mut world = World::new();
     let enter_ns = world.now;
-    world.event(What::Socket(Socket::Connect { conn: 8, fd: 8, peer: Some(peer()), ret: -115, enter_ns }));
+    world.event(What::Socket(Socket::Connect {
+        conn: 8,
+        fd: 8,
+        peer: Some(peer()),
+        ret: -115,
+        enter_ns,
+    }));
     world.write(8, GET);
     let written = world.now;
     world.read(8, &OK[..30]);

@@ -47,7 +47,8 @@ fn junk_is_not_a_head() {
 
 #[test]
 fn a_split_first_line_is_put_together() {
-    let talk = run(Http1::attached(), &[req(b"GE"), req(b"T /a HT"), req(b"TP/1.1\r\n\r\n"), res(OK)]);
+    let talk =
+        run(Http1::attached(), &[req(b"GE"), req(b"T /a HT"), req(b"TP/1.1\r\n\r\n"), res(OK)]);
     assert_eq!((talk.list()[0].path(), talk.list()[0].request_calls), ("/a", (0, 2)));
 }
 

@@ -16,7 +16,10 @@ fn a_long_body_is_counted_exactly() {
     ];
     let talk = run(Http1::fresh(), &calls);
     assert_eq!((talk.list().len(), talk.resyncs), (2, 0));
-    assert_eq!((talk.list()[0].request_end, talk.list()[0].request_tally.body), (Some(false), 100_000));
+    assert_eq!(
+        (talk.list()[0].request_end, talk.list()[0].request_tally.body),
+        (Some(false), 100_000)
+    );
     assert_eq!(talk.list()[0].request_calls, (0, 1));
     assert_eq!(talk.list()[1].path(), "/b");
 }
@@ -42,7 +45,8 @@ fn an_end_inside_a_gap_is_inferred_and_what_follows_is_unknown() {
 fn a_cut_head_keeps_its_first_line() {
     let head = b"POST /v1/chat HTTP/1.1\r\nHost: x\r\nTraceparent: \
         00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\nAuthoriz";
-    let calls = [(Side::Request, &head[..], 700), res(OK), req(b"GET /b HTTP/1.1\r\n\r\n"), res(OK)];
+    let calls =
+        [(Side::Request, &head[..], 700), res(OK), req(b"GET /b HTTP/1.1\r\n\r\n"), res(OK)];
     let talk = run(Http1::fresh(), &calls);
     let request = talk.list()[0].request.clone().unwrap();
     assert_eq!((request.path.as_str(), request.flaw), ("/v1/chat", Some(Flaw::Gap)));
@@ -56,7 +60,8 @@ fn a_head_without_its_line_is_cut_where_it_is() {
     let talk = run(Http1::fresh(), &[(Side::Request, b"GET /long/pa", 5000), res(OK)]);
     let request = talk.list()[0].request.clone().unwrap();
     assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/long/pa"));
-    let blind = run(Http1::fresh(), &[(Side::Request, b"", 5000), res(OK), req(b"GET / HTTP/1.1\r\n\r\n")]);
+    let blind =
+        run(Http1::fresh(), &[(Side::Request, b"", 5000), res(OK), req(b"GET / HTTP/1.1\r\n\r\n")]);
     assert_eq!((blind.list()[0].method(), blind.list()[0].status()), ("?", 200));
     assert_eq!((blind.list()[1].method(), blind.list().len()), ("GET", 2));
 }
@@ -64,7 +69,8 @@ fn a_head_without_its_line_is_cut_where_it_is() {
 #[test]
 fn a_response_with_a_cut_head_ends_with_the_next_request() {
     let get = req(b"GET / HTTP/1.1\r\n\r\n");
-    let calls = [get, (Side::Response, b"HTTP/1.1 500 Oops\r\nX-A", 900), res(b"more"), get, res(OK)];
+    let calls =
+        [get, (Side::Response, b"HTTP/1.1 500 Oops\r\nX-A", 900), res(b"more"), get, res(OK)];
     let talk = run(Http1::fresh(), &calls);
     let seen = talk.list();
     assert_eq!((seen[0].status(), seen[0].response_end), (500, Some(true)));
@@ -83,7 +89,10 @@ fn chunk_data_in_gaps_is_followed() {
         res(b"0\r\n\r\n"),
     ];
     let talk = run(Http1::fresh(), &calls);
-    assert_eq!((talk.list()[0].response_end, talk.list()[0].response_tally.body), (Some(false), 0x2000));
+    assert_eq!(
+        (talk.list()[0].response_end, talk.list()[0].response_tally.body),
+        (Some(false), 0x2000)
+    );
 }
 
 #[test]
@@ -100,10 +109,12 @@ fn lost_chunk_framing_is_found_again() {
     // Two chunks in one write, the second one's size line in the gap.
     let lost = (Side::Response, &b"1000\r\nabcd"[..], 0x1000 - 4 + 2 + 500);
     // At a chunk that fills a call.
-    let talk = run(Http1::fresh(), &[get, res(head), lost, res(b"3\r\nxyz\r\n"), res(b"0\r\n\r\n")]);
+    let talk =
+        run(Http1::fresh(), &[get, res(head), lost, res(b"3\r\nxyz\r\n"), res(b"0\r\n\r\n")]);
     assert_eq!(talk.list()[0].response_end, Some(false));
     // At the end.
-    let talk = run(Http1::fresh(), &[get, res(head), lost, res(b"..zz\r\n0\r\n\r\n"), get, res(OK)]);
+    let talk =
+        run(Http1::fresh(), &[get, res(head), lost, res(b"..zz\r\n0\r\n\r\n"), get, res(OK)]);
     assert_eq!((talk.list()[0].response_end, talk.list().len()), (Some(true), 2));
     assert_eq!(talk.list()[1].status(), 200);
     // At the next exchange.
@@ -141,7 +152,8 @@ fn heads_longer_than_the_cap_are_named() {
 
 #[test]
 fn sse_with_short_captures_counts_writes() {
-    let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let head =
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let write = (Side::Response, &b"1f4\r\ndata: {\"id\""[..], 500 - 11 + 2);
     let calls = [req(b"GET / HTTP/1.1\r\n\r\n"), res(head), write, write, write, res(b"0\r\n\r\n")];
     let talk = run(Http1::fresh(), &calls);

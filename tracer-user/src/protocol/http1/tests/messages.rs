@@ -7,7 +7,8 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\ndate: Mon, 01 Jan 2024 00:00:00 GMT\r\nse
 
 #[test]
 fn uvicorn_keep_alive() {
-    let get = b"GET /v1/models?limit=3#x HTTP/1.1\r\nHost: localhost:8000\r\nUser-Agent: curl/8.5.0\r\n\
+    let get =
+        b"GET /v1/models?limit=3#x HTTP/1.1\r\nHost: localhost:8000\r\nUser-Agent: curl/8.5.0\r\n\
         Accept: */*\r\n\r\n";
     let post = b"POST /infer HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello";
     let talk = run(Http1::fresh(), &[req(get), res(OK), req(post), res(OK)]);
@@ -17,7 +18,10 @@ fn uvicorn_keep_alive() {
     assert_eq!((seen[1].method(), seen[1].path(), seen[1].status()), ("POST", "/infer", 200));
     assert_eq!(seen[1].request_tally.wire, post.len() as u64);
     assert_eq!(seen[1].request_tally.body, 5);
-    assert_eq!(seen[0].response_tally, Tally { wire: OK.len() as u64, body: 17, ..Tally::default() });
+    assert_eq!(
+        seen[0].response_tally,
+        Tally { wire: OK.len() as u64, body: 17, ..Tally::default() }
+    );
     assert!(seen.iter().all(|s| (s.request_end, s.response_end) == (Some(false), Some(false))));
     assert_eq!(talk.resyncs, 0);
 }
@@ -51,7 +55,8 @@ fn pipelined_in_one_read() {
 
 #[test]
 fn chunked_with_extensions_and_trailers() {
-    let post = b"POST /up HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5;name=\"v\"\r\nhello\r\n\
+    let post =
+        b"POST /up HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5;name=\"v\"\r\nhello\r\n\
         00A \r\n0123456789\r\n0;last\r\nExpires: never\r\nX: y\r\n\r\n";
     let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nwiki\r\n0\r\n\r\n";
     for size in [1, 2, 3, 7, 500] {
@@ -91,7 +96,10 @@ fn no_body_for_204_and_304() {
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 100\r\n\r\n");
         let get = b"GET / HTTP/1.1\r\n\r\n";
         let talk = run(Http1::fresh(), &[req(get), res(answer.as_bytes()), req(get), res(OK)]);
-        assert_eq!(talk.list().iter().map(|s| s.response_end).collect::<Vec<_>>(), [Some(false); 2]);
+        assert_eq!(
+            talk.list().iter().map(|s| s.response_end).collect::<Vec<_>>(),
+            [Some(false); 2]
+        );
     }
 }
 
@@ -187,18 +195,28 @@ fn early_response_then_close() {
 
 #[test]
 fn close_inside_a_body_is_a_cut() {
-    for answer in
-        [&b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"[..], b"HTTP/1.1 200 OK\r\n\
-            Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", b"HTTP/1.1 20"]
-    {
+    for answer in [
+        &b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"[..],
+        b"HTTP/1.1 200 OK\r\n\
+            Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        b"HTTP/1.1 20",
+    ] {
         let talk = run_to_close(Http1::fresh(), &[req(b"GET / HTTP/1.1\r\n\r\n"), res(answer)]);
-        assert_eq!((talk.list()[0].response_end, &talk.list()[0].cut[..]), (None, &[Side::Response][..]));
+        assert_eq!(
+            (talk.list()[0].response_end, &talk.list()[0].cut[..]),
+            (None, &[Side::Response][..])
+        );
     }
 }
 
 #[test]
 fn blank_lines_before_a_request_are_passed_over() {
-    let calls = [req(b"\r\n"), req(b"\r\nGET / HTTP/1.1\r\n\r\n\r\n"), res(OK), req(b"\r\nGET / HTTP/1.1\n\n")];
+    let calls = [
+        req(b"\r\n"),
+        req(b"\r\nGET / HTTP/1.1\r\n\r\n\r\n"),
+        res(OK),
+        req(b"\r\nGET / HTTP/1.1\n\n"),
+    ];
     let talk = run(Http1::fresh(), &calls);
     assert_eq!((talk.list().len(), talk.resyncs, talk.passed), (2, 0, None));
 }

@@ -62,7 +62,8 @@ impl Plan {
     }
 
     fn request(&self) -> Vec<u8> {
-        let mut out = format!("{} {}?q HTTP/1.1\r\nHost: h\r\n", self.method, self.path).into_bytes();
+        let mut out =
+            format!("{} {}?q HTTP/1.1\r\nHost: h\r\n", self.method, self.path).into_bytes();
         self.request_body.write(&mut out, true);
         out
     }
@@ -82,9 +83,16 @@ fn frame(chunked: bool) -> impl Strategy<Value = Frame> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..60);
     prop_oneof![
         bytes().prop_map(Frame::Length),
-        bytes().prop_map(move |body| if chunked { Frame::Chunked(vec![body]) } else { Frame::Length(body) }),
-        prop::collection::vec(bytes(), 0..4)
-            .prop_map(move |c| if chunked { Frame::Chunked(c) } else { Frame::Length(c.concat()) }),
+        bytes().prop_map(move |body| if chunked {
+            Frame::Chunked(vec![body])
+        } else {
+            Frame::Length(body)
+        }),
+        prop::collection::vec(bytes(), 0..4).prop_map(move |c| if chunked {
+            Frame::Chunked(c)
+        } else {
+            Frame::Length(c.concat())
+        }),
     ]
 }
 
