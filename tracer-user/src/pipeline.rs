@@ -7,7 +7,7 @@ use crate::{
     export::health::{Coverage, Flow as FlowLine, Health},
     gpu::{self, Gpu},
     intake::{
-        event::{Event, Losses, ProcFact, What},
+        event::{Event, Losses, ProcFact, Process, What},
         input::{Input, SessionStart},
         order::{Intake, Limits as IntakeLimits},
     },
@@ -100,8 +100,13 @@ impl Pipeline {
             What::Socket(_) => self.families.socket += 1,
             What::Tcp(_) => self.families.tcp += 1,
             What::Cuda(_) => self.families.cuda += 1,
-            What::Process(_) => self.families.process += 1,
-            What::Proc(fact) => self.fact(fact),
+            What::Process(process) => {
+                self.families.process += 1;
+                if matches!(process, Process::MapExec) {
+                    self.timelines.on_map(event.time_ns, event.pid);
+                }
+            }
+            What::Proc(fact) => self.fact(event.time_ns, fact),
             What::Loss(losses) => self.losses.add(losses),
         }
         self.gpu.on_event(event, &mut self.gpu_out);
@@ -124,8 +129,8 @@ impl Pipeline {
         }
     }
 
-    fn fact(&mut self, fact: &ProcFact) {
-        self.timelines.on_fact(fact);
+    fn fact(&mut self, time_ns: u64, fact: &ProcFact) {
+        self.timelines.on_fact(time_ns, fact);
         match fact {
             ProcFact::Target { pid, comm, .. } => {
                 if self.names.len() < MAX_FLOWS {

@@ -24,6 +24,16 @@ const MAX_KERNELS: usize = 5;
 /// so it stays below what is claimed as unambiguous.
 const OVERLAP_ALONE: f64 = 0.6;
 
+/// Why a timeline is incomplete, besides what [`crate::stream`] says.
+pub mod reason {
+    /// GPU work of the request was not proven complete within its grace.
+    pub const GPU_UNPROVEN: &str = "gpu-work-unproven";
+    /// Calls of the driver were lost around its GPU work.
+    pub const LOST_CUDA_EVENTS: &str = "lost-cuda-events";
+    /// The driver library was hooked while the request was being served: earlier calls are missing.
+    pub const HOOKED_LATE: &str = "driver-hooked-late";
+}
+
 /// What a timeline is built from, besides the request itself.
 pub struct Context<'a> {
     /// GPU work of the request's process.
@@ -38,6 +48,8 @@ pub struct Context<'a> {
     pub seed: [u8; 16],
     /// Name of a kernel by its handle.
     pub kernel_name: &'a dyn Fn(u64) -> Option<String>,
+    /// The driver was hooked while the request was being served.
+    pub hooked_late: bool,
 }
 
 /// When a request began, and how that is known.
@@ -60,6 +72,7 @@ pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) ->
     let chunks = chunks::summarise(exchange, start_ns, &phases);
     let mut incomplete = exchange.incomplete.clone();
     incomplete.extend(found.incomplete);
+    incomplete.extend(context.hooked_late.then_some(reason::HOOKED_LATE));
     incomplete.sort_unstable();
     incomplete.dedup();
     let ids = ids(context.seed, exchange.id);
@@ -191,7 +204,7 @@ fn assemble(
     for op in ops {
         match op.step {
             Some(id) => *own_in_step.entry(id).or_default() += 1,
-            None => found.incomplete.push("gpu-work-unproven"),
+            None => found.incomplete.push(reason::GPU_UNPROVEN),
         }
     }
     let mut gpu = summarise(ops, context);
@@ -203,7 +216,7 @@ fn assemble(
         gpu.busy_lower_ns += (step.lower_ns as f64 * share) as u64;
         gpu.busy_upper_ns += (step.upper_ns as f64 * share) as u64;
         if step.lost {
-            found.incomplete.push("lost-cuda-events");
+            found.incomplete.push(reason::LOST_CUDA_EVENTS);
         }
         if found.links.len() < MAX_LINKS {
             found.links.push(Link { step_id: id, evidence, confidence, share: share.min(1.0) });

@@ -51,6 +51,17 @@ struct Process {
     work: Work,
     has_work: bool,
     neighbours: Neighbours,
+    /// When it last mapped code before its driver was hooked, ns.
+    mapped_ns: u64,
+    /// When its driver was hooked, ns.
+    hooked_ns: u64,
+}
+
+impl Process {
+    /// Whether the request could have called the driver before that was hooked.
+    fn hooked_late(&self, exchange: &Exchange) -> bool {
+        exchange.first_read.exit_ns < self.hooked_ns && exchange.end_ns > self.mapped_ns
+    }
 }
 
 /// Requests waiting to become timelines, and what is needed for that.
@@ -75,13 +86,26 @@ impl Timelines {
     }
 
     /// A fact about a process.
-    pub fn on_fact(&mut self, fact: &ProcFact) {
-        if let ProcFact::Target { pid, exe, comm, .. } = fact {
-            if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(pid) {
-                self.processes.retain(|_, process| !process.neighbours.is_empty());
+    pub fn on_fact(&mut self, time_ns: u64, fact: &ProcFact) {
+        match fact {
+            ProcFact::Target { pid, exe, comm, .. } => {
+                if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(pid) {
+                    self.processes.retain(|_, process| !process.neighbours.is_empty());
+                }
+                let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
+                self.processes.entry(*pid).or_default().service = name.to_owned();
             }
-            let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
-            self.processes.entry(*pid).or_default().service = name.to_owned();
+            ProcFact::Coverage { pid, .. } => {
+                self.processes.entry(*pid).or_default().hooked_ns = time_ns;
+            }
+            ProcFact::Descriptor { .. } | ProcFact::Gone { .. } => {}
+        }
+    }
+
+    /// A process mapped code: perhaps the driver.
+    pub fn on_map(&mut self, time_ns: u64, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid).filter(|p| p.hooked_ns == 0) {
+            process.mapped_ns = time_ns;
         }
     }
 
@@ -189,6 +213,7 @@ impl Timelines {
             realtime_offset_ns: self.realtime_offset_ns,
             seed: self.seed,
             kernel_name: &kernel_name,
+            hooked_late: process.is_some_and(|process| process.hooked_late(exchange)),
         };
         build(exchange, now_ns, &context)
     }

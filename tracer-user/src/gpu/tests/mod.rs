@@ -1,7 +1,9 @@
 //! Tests of the room: rule by rule, and random programs on a model of a device.
 
+mod bench;
 mod calls;
 mod model;
 mod program;
 mod random;
+mod rules;
 mod tracer;
