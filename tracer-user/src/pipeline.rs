@@ -292,3 +292,6 @@ fn merge(flows: &mut BTreeMap<(String, String), FlowLine>, line: FlowLine) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

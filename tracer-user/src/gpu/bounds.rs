@@ -217,6 +217,10 @@ pub(super) fn given_up(
 
 /// Old bounds and new ones: lower, upper, and the method, which changes only where they help.
 fn narrowed(old: (u64, u64), new: (u64, u64), method: Method) -> (u64, u64, Method) {
+    if new.0 > old.1 {
+        // They contradict each other: what the host saw stands.
+        return (old.0, old.1, method);
+    }
     let upper = old.1.min(new.1);
     let lower = old.0.max(new.0).min(upper);
     let method = if (lower, upper) == old { method } else { Method::EventElapsed };

@@ -43,8 +43,9 @@ pub fn tile(start_ns: u64, end_ns: u64, stretches: &[Stretch]) -> Vec<Phase> {
     }
     let mut phases = Vec::new();
     let mut at = start_ns;
-    for (index, stretch) in laid.values().enumerate() {
-        if phases.len() + 2 > MAX_PHASES && laid.len() - index > 1 {
+    for stretch in laid.values() {
+        // This one, what is free before it, and what is free behind it must fit.
+        if phases.len() + 3 > MAX_PHASES {
             push(&mut phases, start_ns, &rest(at, end_ns));
             return phases;
         }

@@ -1,17 +1,17 @@
 //! The calls that threads of a [`World`] make.
 
 use super::model::{Caller, Proof, Waited, Work};
-use super::program::{Mark, Polled, Step, Truth, World};
+use super::program::{Mark, Polled, Truth, World};
 use crate::intake::event::Api;
 
-const PINNED: u64 = 0x7f00_0000_0000;
+pub(super) const PINNED: u64 = 0x7f00_0000_0000;
 const PAGEABLE: u64 = 0x5500_0000_0000;
-const BUFFER: u64 = 1 << 20;
-const NOT_READY: i32 = 600;
+pub(super) const BUFFER: u64 = 1 << 20;
+pub(super) const NOT_READY: i32 = 600;
 
 impl World {
     /// The thread's next call.
-    fn caller(&mut self, mind: usize) -> Caller {
+    pub(super) fn caller(&mut self, mind: usize) -> Caller {
         let (tid, enter, effect) =
             (self.minds[mind].tid, self.minds[mind].enter, self.minds[mind].next);
         Caller { tid, enter, effect, exit: effect + self.dice.time(3_000) }
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// How a call names a stream: handle, and whether through a per-thread symbol.
-    fn name(&mut self, lane: usize) -> (u64, bool) {
+    pub(super) fn name(&mut self, lane: usize) -> (u64, bool) {
         let lane = &self.device.lanes[lane];
         match (lane.handle, lane.thread) {
             (0, Some(_)) => [(0, true), (2, false)][self.dice.below(2) as usize],
@@ -64,7 +64,7 @@ impl World {
         !lane.alive || lane.captured.is_some_and(|tid| tid != self.minds[mind].tid)
     }
 
-    fn is_captured(&self, mind: usize, lane: usize) -> bool {
+    pub(super) fn is_captured(&self, mind: usize, lane: usize) -> bool {
         self.device.lanes[lane].captured == Some(self.minds[mind].tid)
     }
 
@@ -78,14 +78,14 @@ impl World {
         if shared && most > 0 { self.dice.time(most) } else { self.dice.time(2_000) }
     }
 
-    fn put(&mut self, lane: usize, work: Work, caller: Caller) -> usize {
+    pub(super) fn put(&mut self, lane: usize, work: Work, caller: Caller) -> usize {
         let most = if self.dice.chance(20) { 3_000_000 } else { 80_000 };
         let duration = self.dice.time(most);
         let delay = self.delay(lane, caller.effect);
         self.device.put(lane, work, &[], duration, delay, caller)
     }
 
-    fn note(&mut self, node: usize, caller: Caller) {
+    pub(super) fn note(&mut self, node: usize, caller: Caller) {
         let truth = Truth { nodes: vec![node], told: vec![None] };
         self.truth.insert((caller.tid, caller.enter), truth);
     }
@@ -322,142 +322,5 @@ impl World {
         }
         let ret = if ready { 0 } else { NOT_READY };
         self.told(mind, caller, api, args, None, ret, per_thread);
-    }
-
-    pub(super) fn streams(&mut self, mind: usize) {
-        let ctx = self.minds[mind].ctx;
-        if self.dice.chance(75) {
-            let blocking = self.dice.chance(50);
-            let free: Vec<u64> = self
-                .device
-                .lanes
-                .iter()
-                .filter(|lane| !lane.alive)
-                .map(|lane| lane.handle)
-                .filter(|handle| {
-                    !self.device.lanes.iter().any(|lane| lane.alive && lane.handle == *handle)
-                })
-                .collect();
-            let handle = match free.first() {
-                Some(handle) if self.dice.chance(60) => *handle,
-                _ => {
-                    self.handles += 16;
-                    self.handles
-                }
-            };
-            let lane = self.device.lane(handle, ctx, None, blocking);
-            // No sooner than its call has returned.
-            self.device.lanes[lane].made = self.minds[mind].next + 3_001;
-            let owned = self.dice.chance(50);
-            self.device.lanes[lane].owner = owned.then_some(self.minds[mind].tid);
-            let args = [0x66, u64::from(!blocking), 0, 0, 0, 0];
-            return self.simple(mind, Api::StreamCreate, args, Some(handle), 0);
-        }
-        let lane = self.pick(mind);
-        let handle = self.device.lanes[lane].handle;
-        if self.device.lanes[lane].owner.is_some() {
-            self.device.lanes[lane].alive = false;
-            self.simple(mind, Api::StreamDestroy, [handle, 0, 0, 0, 0, 0], None, 0);
-        }
-    }
-
-    pub(super) fn pin(&mut self, mind: usize) {
-        let n = mind as u64;
-        let at = PINNED + n * BUFFER;
-        let pinned = self.pinned[n as usize];
-        self.pinned[n as usize] = !pinned;
-        if pinned {
-            self.simple(mind, Api::MemFreeHost, [at, 0, 0, 0, 0, 0], None, 0);
-        } else if self.dice.chance(50) {
-            self.simple(mind, Api::MemHostAlloc, [0x55, BUFFER, 0, 0, 0, 0], Some(at), 0);
-        } else {
-            self.simple(mind, Api::MemHostRegister, [at, BUFFER, 0, 0, 0, 0], None, 0);
-        }
-    }
-
-    pub(super) fn measure(&mut self, mind: usize) {
-        let lane = self.pick(mind);
-        let (start, end) = (0xa0 + 2 * mind as u64, 0xa1 + 2 * mind as u64);
-        let count = if self.dice.chance(60) { 1 } else { self.dice.time(4) };
-        let script = &mut self.minds[mind].script;
-        script.push_back(Step::Record(start, lane));
-        for _ in 0..count {
-            script.push_back(match self.dice.below(3) {
-                0 => Step::Copy(lane, true),
-                1 => Step::Copy(lane, false),
-                _ => Step::Launch(lane),
-            });
-        }
-        script.push_back(Step::Record(end, lane));
-        if self.dice.chance(80) {
-            script.push_back(Step::Sync(lane));
-        }
-        script.push_back(Step::Elapsed(start, end));
-    }
-
-    pub(super) fn elapsed(&mut self, mind: usize, start: u64, end: u64) {
-        let caller = self.caller(mind);
-        let end_of = |event| self.marks.get(&event).map(|mark| self.device.nodes[mark.node].end);
-        let (Some(a), Some(b)) = (end_of(start), end_of(end)) else {
-            return self.simple(mind, Api::MemAlloc, [0; 6], None, 0);
-        };
-        if a.max(b) > caller.effect {
-            let args = [0x44, start, end, 0, 0, 0];
-            return self.simple(mind, Api::EventElapsedTime, args, None, NOT_READY);
-        }
-        let noise = self.dice.below(1_000) as f64 - 500.0;
-        let ms = (b as f64 - a as f64 + noise) / 1e6;
-        let out = u64::from((ms as f32).to_bits()) | 0xdead << 32;
-        self.simple(mind, Api::EventElapsedTime, [0x44, start, end, 0, 0, 0], Some(out), 0);
-    }
-
-    pub(super) fn capture(&mut self, mind: usize) {
-        let (lane, other) = (self.pick(mind), self.pick(mind));
-        let can = |lane: usize| {
-            let lane = &self.device.lanes[lane];
-            lane.handle > 2 && !lane.blocking && lane.owner.is_some()
-        };
-        if !can(lane) {
-            return;
-        }
-        let tid = self.minds[mind].tid;
-        let forks = other != lane && can(other) && self.wish.late == 0;
-        self.device.lanes[lane].captured = Some(tid);
-        self.minds[mind].recorded.clear();
-        let handle = self.device.lanes[lane].handle;
-        self.simple(mind, Api::StreamBeginCapture, [handle, 2, 0, 0, 0, 0], None, 0);
-        let copies = self.dice.chance(40);
-        let (fork, back) = (0xf0 + 2 * mind as u64, 0xf1 + 2 * mind as u64);
-        let mut script = vec![Step::Launch(lane)];
-        if copies {
-            script.push(Step::Copy(lane, self.dice.chance(50)));
-        }
-        if forks {
-            self.device.lanes[other].captured = Some(tid);
-            script.extend([Step::Record(fork, lane), Step::Join(other, fork)]);
-            script.extend([Step::Launch(other), Step::Record(back, other), Step::Join(lane, back)]);
-        }
-        script.extend([Step::Launch(lane), Step::End(lane)]);
-        if self.dice.chance(20) {
-            script.push(Step::Call(Api::MemAlloc));
-        }
-        script.push(Step::Instantiate);
-        self.minds[mind].script.extend(script);
-    }
-
-    pub(super) fn launch_graph(&mut self, mind: usize) {
-        if self.execs.is_empty() {
-            return;
-        }
-        let n = self.dice.below(self.execs.len() as u64) as usize;
-        let (exec, kinds) = self.execs[n].clone();
-        let kernels = !kinds.is_empty() && kinds.iter().all(|work| *work == Work::Kernel);
-        let lane = self.pick(mind);
-        let (handle, per_thread) = self.name(lane);
-        let caller = self.caller(mind);
-        let node = self.put(lane, if kernels { Work::Kernel } else { Work::Other }, caller);
-        self.note(node, caller);
-        let args = [exec, handle, 0, 0, 0, 0];
-        self.told(mind, caller, Api::GraphLaunch, args, None, 0, per_thread);
     }
 }

@@ -2,8 +2,13 @@
 
 mod bench;
 mod calls;
+mod decoding;
+mod handles;
+mod life;
 mod model;
 mod program;
 mod random;
 mod rules;
+mod streaks;
 mod tracer;
+mod waiting;
