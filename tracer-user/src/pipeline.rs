@@ -202,7 +202,10 @@ impl Pipeline {
         let streams = self.streams.counters();
         let timelines = self.timelines.counts();
         let mut flows = self.flows.clone();
-        self.streams.unparsed().map(|flow| self.line(&flow)).for_each(|line| merge(&mut flows, line));
+        self.streams
+            .unparsed()
+            .map(|flow| self.line(&flow))
+            .for_each(|line| merge(&mut flows, line));
         let lost = [
             ("socket", self.losses.socket),
             ("tcp", self.losses.tcp),
@@ -252,7 +255,9 @@ impl Pipeline {
             .health()
             .unparsed
             .iter()
-            .map(|flow| format!("{} ({} bytes in, {} out)", flow.kind, flow.bytes_in, flow.bytes_out))
+            .map(|flow| {
+                format!("{} ({} bytes in, {} out)", flow.kind, flow.bytes_in, flow.bytes_out)
+            })
             .collect();
         if !unparsed.is_empty() {
             let list = unparsed.join(", ");
@@ -264,7 +269,8 @@ impl Pipeline {
                 .to_owned();
         }
         if self.families.tcp > 0 {
-            return "no request seen yet: bytes arrive, but the process does not read them".to_owned();
+            return "no request seen yet: bytes arrive, but the process does not read them"
+                .to_owned();
         }
         "nothing seen yet: the process has moved no bytes over a socket since tracing began (idle, \
          or it uses io_uring, which is not seen)"

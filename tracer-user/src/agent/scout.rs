@@ -26,7 +26,7 @@ use crate::{
         errand::Errand,
         event::{Descriptor, ProcFact},
     },
-    probe::{Availability, Coverage, Door, LibraryKey, Probes, ProbeError, api_of},
+    probe::{Availability, Coverage, Door, LibraryKey, ProbeError, Probes, api_of},
 };
 
 /// How often ports are looked at where processes are chosen by port, and targets whose end the
@@ -227,7 +227,12 @@ impl Worker {
         }
     }
 
-    fn seed(&mut self, pid: u32, open: OpenDescriptor, parent: Option<u32>) -> Result<(), ProbeError> {
+    fn seed(
+        &mut self,
+        pid: u32,
+        open: OpenDescriptor,
+        parent: Option<u32>,
+    ) -> Result<(), ProbeError> {
         let class = class_of(open.kind);
         let inherited = parent.and_then(|parent| self.with.door.lookup(parent, open.fd));
         let known = match inherited {

@@ -20,7 +20,11 @@ pub enum Lock {
 
 fn path() -> PathBuf {
     let run = PathBuf::from("/run");
-    if run.is_dir() { run.join("spanprobe.lock") } else { std::env::temp_dir().join("spanprobe.lock") }
+    if run.is_dir() {
+        run.join("spanprobe.lock")
+    } else {
+        std::env::temp_dir().join("spanprobe.lock")
+    }
 }
 
 /// Takes the lock, without waiting.

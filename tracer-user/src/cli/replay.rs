@@ -5,7 +5,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::{args::ReplayArgs, view::View};
-use crate::{intake::input::Input, pipeline::Pipeline, record::{self, Ending}};
+use crate::{
+    intake::input::Input,
+    pipeline::Pipeline,
+    record::{self, Ending},
+};
 
 /// How often the view moves on, ns of session time.
 const VIEW_EVERY_NS: u64 = 200_000_000;

@@ -118,7 +118,9 @@ fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
         view.note(&format!("the CUDA driver is not seen: {why}"));
     }
     if probes.uprobe_mode() == UprobeMode::Perf {
-        view.note("uprobes are attached one by one: letting them go takes the kernel up to a minute");
+        view.note(
+            "uprobes are attached one by one: letting them go takes the kernel up to a minute",
+        );
     }
     let (send_message, messages) = sync_channel(MESSAGES);
     let (send_errand, errands) = sync_channel(ERRANDS);

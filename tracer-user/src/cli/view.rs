@@ -47,12 +47,13 @@ impl View {
             None => None,
             Some(_) if to_stderr => Some(Jsonl::new("standard output", Box::new(io::stdout()))),
             Some(path) => {
-                let file =
-                    File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+                let file = File::create(path)
+                    .with_context(|| format!("cannot create {}", path.display()))?;
                 Some(Jsonl::new(path.display().to_string(), Box::new(file)))
             }
         };
-        let terminal = if to_stderr { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
+        let terminal =
+            if to_stderr { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
         let (style, height) = style(terminal, to_stderr);
         let settings = LiveSettings { terminal, height, ..LiveSettings::default() };
         let limits = Limits { slowest: args.slowest.max(1), ..Limits::default() };

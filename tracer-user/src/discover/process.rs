@@ -52,9 +52,7 @@ pub struct MappedFile {
 /// Ids of all processes now.
 pub fn all_pids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect()
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn open(pid: u32) -> ProcResult<Process> {
@@ -236,8 +234,7 @@ pub fn mapped(pid: u32, wanted: impl Fn(&str) -> bool) -> ProcResult<Vec<MappedF
             use std::os::unix::fs::MetadataExt as _;
             meta.ino() == map.inode
         });
-        let reach =
-            if same { [through_root, through_map] } else { [through_map, through_root] };
+        let reach = if same { [through_root, through_map] } else { [through_map, through_root] };
         found.push(MappedFile { device, inode: map.inode, path, reach });
     }
     Ok(found)

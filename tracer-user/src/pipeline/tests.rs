@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use proptest::prelude::*;
-use tracer_ebpf::wire::{WIRE_VERSION, cuda, cuda_api::Api, cuda_api::APIS};
+use tracer_ebpf::wire::{WIRE_VERSION, cuda, cuda_api::APIS, cuda_api::Api};
 
 use super::*;
 use crate::{
@@ -129,13 +129,16 @@ fn a_request_gets_its_own_work() {
     let time_in = |name: PhaseName| -> u64 {
         timeline.phases.iter().filter(|p| p.phase == name).map(|p| p.duration_ns).sum()
     };
-    assert!(time_in(PhaseName::D2h) >= 14 * MS, "{:?}", timeline.phases);
+    // What the blocking copy on the default stream waited for besides is not known this early after
+    // attach; the stream's own copy is alone on it.
+    assert_eq!(time_in(PhaseName::Gpu), 4 * MS, "{:?}", timeline.phases);
+    assert_eq!(time_in(PhaseName::D2h), 10 * MS, "{:?}", timeline.phases);
     let gpu = timeline.gpu.as_ref().unwrap();
     assert_eq!(gpu.d2h_bytes, 4096 + 64);
     assert!(timeline.links.iter().all(|link| link.evidence == Evidence::SameThread));
     assert_eq!(timeline.links.len(), gpu.step_count as usize);
-    let direct = timeline.phases.iter().any(|p| p.method == Method::Direct);
-    assert!(direct, "{:?}", timeline.phases);
+    let bounded = |p: &&crate::timeline::model::Phase| p.method == Method::SyncBounded;
+    assert_eq!(timeline.phases.iter().filter(bounded).count(), 2, "{:?}", timeline.phases);
 }
 
 #[test]
@@ -157,8 +160,12 @@ fn work_is_not_claimed_while_its_thread_serves_two() {
 
 #[test]
 fn an_open_request_shows_its_age() {
-    let steps =
-        [target(), server_connection(), moved(10 * MS, IoCall::Read, REQUEST), Step::Tick(510 * MS)];
+    let steps = [
+        target(),
+        server_connection(),
+        moved(10 * MS, IoCall::Read, REQUEST),
+        Step::Tick(510 * MS),
+    ];
     let mut pipeline = Pipeline::new(start());
     let mut out = Vec::new();
     steps.iter().for_each(|step| pipeline.push(step.input(), &mut out));
@@ -203,10 +210,11 @@ fn fragment() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn step(time_ns: u64) -> impl Strategy<Value = Step> {
-    let io = (fragment(), 0u64..4, any::<bool>(), 0u64..5000).prop_map(move |(data, conn, out, gap)| {
-        let call = if out { IoCall::Write } else { IoCall::Read };
-        Step::Record(sample::io(time_ns, conn, call, &data, gap))
-    });
+    let io =
+        (fragment(), 0u64..4, any::<bool>(), 0u64..5000).prop_map(move |(data, conn, out, gap)| {
+            let call = if out { IoCall::Write } else { IoCall::Read };
+            Step::Record(sample::io(time_ns, conn, call, &data, gap))
+        });
     let call = (0..APIS.len(), 0u64..200_000, -1i32..3, prop::array::uniform4(0u64..4)).prop_map(
         move |(api, took, ret, args)| {
             driver(time_ns.saturating_sub(took), time_ns, APIS[api].api, ret * 300, args)

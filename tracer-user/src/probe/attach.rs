@@ -97,8 +97,11 @@ impl Probes {
         let mut coverage = Coverage { hooked: 0, exist };
         let [launch_program, entry_program, return_program] = programs(self.mode);
         // Returns first: a call that is entered under the entry probe must find its return probed.
-        let steps =
-            [(return_program, exits, false), (entry_program, entry, true), (launch_program, launch, true)];
+        let steps = [
+            (return_program, exits, false),
+            (entry_program, entry, true),
+            (launch_program, launch, true),
+        ];
         for (name, points, counts) in steps {
             if points.is_empty() {
                 continue;

@@ -39,7 +39,9 @@ impl LossReader {
         let counters = ebpf.take_map("LOSSES").ok_or(ProbeError::Missing("LOSSES"))?;
         let programs = ebpf
             .programs()
-            .filter_map(|(name, program)| Some((name.to_owned(), program.fd().ok()?.try_clone().ok()?)))
+            .filter_map(|(name, program)| {
+                Some((name.to_owned(), program.fd().ok()?.try_clone().ok()?))
+            })
             .collect();
         Ok(Self {
             counters: counters

@@ -158,11 +158,13 @@ impl Probes {
         }
         let tcp = match &offsets.tcp_missing {
             Some(reason) => Availability::Unavailable(reason.clone()),
-            None => match TCP_PROGRAMS.iter().try_for_each(|(c, n)| attach_tracepoint(&mut ebpf, c, n))
-            {
-                Ok(()) => Availability::Available,
-                Err(error) => Availability::Unavailable(error.to_string()),
-            },
+            None => {
+                match TCP_PROGRAMS.iter().try_for_each(|(c, n)| attach_tracepoint(&mut ebpf, c, n))
+                {
+                    Ok(()) => Availability::Available,
+                    Err(error) => Availability::Unavailable(error.to_string()),
+                }
+            }
         };
         let mode = if settings.force_perf_uprobes || !multi_supported() {
             UprobeMode::Perf

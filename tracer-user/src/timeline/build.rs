@@ -76,7 +76,8 @@ pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) ->
     incomplete.sort_unstable();
     incomplete.dedup();
     let ids = ids(context.seed, exchange.id);
-    let trace_id = exchange.trace_parent.map_or(ids.0, |parent| u128::from_be_bytes(parent.trace_id));
+    let trace_id =
+        exchange.trace_parent.map_or(ids.0, |parent| u128::from_be_bytes(parent.trace_id));
     Timeline {
         schema: SCHEMA,
         trace_id: format!("{trace_id:032x}"),
@@ -113,7 +114,8 @@ pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) ->
 /// The phases of the host side, in order of precedence.
 fn host_stretches(exchange: &Exchange, start_ns: u64, end_ns: u64) -> Vec<Stretch> {
     let first_read = exchange.first_read.exit_ns;
-    let accepted = exchange.accepted_ns.unwrap_or(start_ns).clamp(start_ns, first_read.max(start_ns));
+    let accepted =
+        exchange.accepted_ns.unwrap_or(start_ns).clamp(start_ns, first_read.max(start_ns));
     let mut stretches = vec![
         Stretch::observed(PhaseName::AcceptQueue, start_ns, accepted),
         Stretch::observed(PhaseName::SocketWait, accepted, first_read),
@@ -148,13 +150,7 @@ fn find_work(exchange: &Exchange, end_ns: u64, context: &Context<'_>) -> Found {
     }
 }
 
-fn same_thread(
-    work: &Work,
-    tid: u32,
-    from_ns: u64,
-    to_ns: u64,
-    context: &Context<'_>,
-) -> Found {
+fn same_thread(work: &Work, tid: u32, from_ns: u64, to_ns: u64, context: &Context<'_>) -> Found {
     let ops: Vec<&OpDone> = work.ops_of(tid, from_ns, to_ns).collect();
     let waits: Vec<&Wait> = work.waits_of(tid, from_ns, to_ns).collect();
     let failures = work.failures_of(tid, from_ns, to_ns);
@@ -169,8 +165,7 @@ fn by_overlap(
     context: &Context<'_>,
 ) -> Found {
     let alone = |wait: &&Wait| {
-        wait.enter_ns >= from_ns
-            && context.neighbours.alone(exchange, wait.enter_ns, wait.exit_ns)
+        wait.enter_ns >= from_ns && context.neighbours.alone(exchange, wait.enter_ns, wait.exit_ns)
     };
     let waits: Vec<&Wait> = work.waits(from_ns, to_ns).filter(alone).collect();
     let mut ops: Vec<&OpDone> = Vec::new();

@@ -112,11 +112,9 @@ pub(crate) fn each() -> Vec<Vec<u8>> {
     };
     let each = |kind| match kind {
         Kind::SocketIo => io(9, 1, IoCall::Read, b"hello", 3),
-        Kind::TcpArrival => with_addresses(
-            kind,
-            offset_of!(tcp::Arrival, local),
-            offset_of!(tcp::Arrival, peer),
-        ),
+        Kind::TcpArrival => {
+            with_addresses(kind, offset_of!(tcp::Arrival, local), offset_of!(tcp::Arrival, peer))
+        }
         Kind::TcpState => {
             let at = (offset_of!(tcp::TcpState, local), offset_of!(tcp::TcpState, peer));
             let mut record = with_addresses(kind, at.0, at.1);

@@ -154,9 +154,7 @@ impl Fields<'_> {
         let old = self.u32(offset_of!(tcp::TcpState, old_state))?;
         let new = self.u32(offset_of!(tcp::TcpState, new_state))?;
         Ok(match (old, new) {
-            (tcp::TCP_SYN_RECV, tcp::TCP_ESTABLISHED) => {
-                Some(Tcp::Established { local, peer })
-            }
+            (tcp::TCP_SYN_RECV, tcp::TCP_ESTABLISHED) => Some(Tcp::Established { local, peer }),
             (_, tcp::TCP_CLOSE) => Some(Tcp::Closed { local, peer }),
             _ => None,
         })
