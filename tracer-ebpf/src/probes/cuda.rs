@@ -6,7 +6,10 @@
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
-    helpers::{bpf_get_attach_cookie, bpf_probe_read_user, bpf_probe_read_user_buf, bpf_probe_read_user_str_bytes},
+    helpers::{
+        bpf_get_attach_cookie, bpf_probe_read_user, bpf_probe_read_user_buf,
+        bpf_probe_read_user_str_bytes,
+    },
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
@@ -368,8 +371,7 @@ fn note_query(ids: u64, api: u16, ret: i32, pending: &mut PendingCall) -> bool {
         *streak = Streak { api: u64::from(api), object, last_enter_ns: pending.enter_ns, count: 1 };
         return true;
     }
-    let first =
-        Streak { api: u64::from(api), object, last_enter_ns: pending.enter_ns, count: 1 };
+    let first = Streak { api: u64::from(api), object, last_enter_ns: pending.enter_ns, count: 1 };
     // Without room every query is sent, which loses nothing.
     let _ = STREAKS.insert(&ids, &first, 0);
     true

@@ -140,7 +140,8 @@ fn enter(ids: u64, p: &mut Pending) -> Option<()> {
         enter_dup(ids, p)
     } else if op == Op::CloseRange as u8 {
         if p.args[2] & CLOSE_RANGE_CLOEXEC == 0 {
-            let header = header(Kind::SocketCloseRange, 0, size_of::<CloseRange>(), ids, p.enter_ns);
+            let header =
+                header(Kind::SocketCloseRange, 0, size_of::<CloseRange>(), ids, p.enter_ns);
             let (first, last) = (p.args[0] as u32, p.args[1] as u32);
             send(CloseRange { header, first, last }, Loss::RingSocket);
         }
@@ -442,8 +443,7 @@ fn exit_accept(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
     }
     let peer = sockaddr(p.args[1]);
     let listener = lookup(ids, p.fd);
-    let unix = peer.family == AF_UNIX
-        || peer.family == 0 && listener.class == Class::Unix as u32;
+    let unix = peer.family == AF_UNIX || peer.family == 0 && listener.class == Class::Unix as u32;
     let class = if unix { Class::Unix } else { Class::TcpServer };
     let info = FdInfo { conn_id: new_id(), class: class as u32, pad: 0 };
     remember_fd(ids, ret as i32, &info);

@@ -83,7 +83,13 @@ pub fn from_sockaddr(raw: &[u8; 28], family: u16, port: u16) -> SockAddr {
 }
 
 #[inline(always)]
-fn address(ctx: &TracePointContext, family: u16, port: u16, v4: Field, v6: Field) -> Option<SockAddr> {
+fn address(
+    ctx: &TracePointContext,
+    family: u16,
+    port: u16,
+    v4: Field,
+    v6: Field,
+) -> Option<SockAddr> {
     let mut addr = [0u8; 16];
     if family == AF_INET6 {
         addr = field::<[u8; 16]>(ctx, v6)?;

@@ -68,6 +68,8 @@ pub struct DrainCounts {
     pub records: AtomicU64,
     /// Errands that found their queue full.
     pub errands_dropped: AtomicU64,
+    /// A target calls the CUDA driver, so launches may be gathering. Set by the scout.
+    pub launches_gather: AtomicBool,
 }
 
 /// The running thread.
@@ -157,7 +159,9 @@ impl Worker {
         // Launches still being gathered first: a run that ends between here and the ring is then
         // told twice, the second time with its final count.
         let (bytes, lens) = (&mut self.bytes, &mut self.lens);
-        self.ring.gathering(|record| push(bytes, lens, record));
+        if self.counts.launches_gather.load(Ordering::Relaxed) {
+            self.ring.gathering(|record| push(bytes, lens, record));
+        }
         loop {
             let (bytes, lens, asked) = (&mut self.bytes, &mut self.lens, &mut self.asked);
             let (errands, counts) = (&self.errands, &self.counts);

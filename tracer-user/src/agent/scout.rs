@@ -15,7 +15,10 @@ use std::{
 
 use tracer_ebpf::wire::policy::{Class, TARGET_CUDA};
 
-use super::{clock::monotonic_ns, drain::Message};
+use super::{
+    clock::monotonic_ns,
+    drain::{DrainCounts, Message},
+};
 use crate::{
     discover::{
         driver,
@@ -66,6 +69,8 @@ pub struct Equipment {
     pub messages: SyncSender<Message>,
     /// Where errands come from.
     pub errands: Receiver<Errand>,
+    /// What the draining thread shares.
+    pub drain: Arc<DrainCounts>,
 }
 
 struct Worker {
@@ -361,6 +366,9 @@ impl Worker {
 
     /// Hooks driver files that are not hooked yet.
     fn hook(&mut self, pid: u32, drivers: &[MappedFile]) {
+        if !drivers.is_empty() {
+            self.with.drain.launches_gather.store(true, Ordering::Relaxed);
+        }
         for file in drivers {
             let key = LibraryKey { device: file.device, inode: file.inode };
             if self.with.probes.is_attached(key) || self.failed_libraries.contains(&key) {

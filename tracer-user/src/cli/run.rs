@@ -135,6 +135,7 @@ fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
         capture_len: args.trace.capture_len,
         messages: send_message,
         errands,
+        drain: Arc::clone(&drain.counts),
     })
     .context("cannot start a thread")?;
     let counts = Arc::clone(&scout.counts);

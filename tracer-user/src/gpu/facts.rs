@@ -11,12 +11,13 @@
 
 use std::collections::BTreeMap;
 
-use super::bounds::{self, Completed};
+use super::bounds;
 use super::decode::Target;
 use super::event::Position;
 use super::op::{Op, OpDone, OpKind, StreamKey};
 use super::out::{Fact, Method, Out, Step};
 use super::proc::{At, Env, Proc};
+use super::recent::Completed;
 use super::stream::StreamId;
 
 /// Stream and cut-off, ns.

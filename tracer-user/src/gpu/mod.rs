@@ -15,12 +15,14 @@
 //! | `facts` | what a returned call proves; steps |
 //! | `wait`, `streak` | time inside calls that block, and between queries; phases |
 //! | `outlook` | what a call may have waited for |
-//! | `bounds` | bounds; `cuEventElapsedTime` |
+//! | `bounds`, `elapsed` | bounds; `cuEventElapsedTime` |
+//! | `recent` | what was completed lately |
 //! | `op`, `out`, `limits` | data |
 
 mod bounds;
 mod context;
 mod decode;
+mod elapsed;
 mod event;
 mod facts;
 mod graph;
@@ -34,6 +36,7 @@ mod out;
 mod outlook;
 mod pinned;
 mod proc;
+mod recent;
 mod since;
 mod streak;
 mod stream;

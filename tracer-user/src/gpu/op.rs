@@ -122,8 +122,8 @@ pub struct Op {
     pub context_known: bool,
     /// Events were lost around it.
     pub lost: bool,
-    /// Duration bounds that `cuEventElapsedTime` gave while it was outstanding, ns.
-    pub(super) elapsed: Option<(u64, u64)>,
+    /// The most that it can have taken by `cuEventElapsedTime`, asked while it was outstanding, ns.
+    pub(super) elapsed: Option<u64>,
 }
 
 impl Op {

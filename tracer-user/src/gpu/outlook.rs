@@ -160,11 +160,13 @@ impl Proc {
             self.named.pop_front();
         }
         let Outlook { reached, whole, .. } = outlook;
-        self.named.push_back(Named { wait: wait.clone(), reached, whole });
+        // A streak without success is told late.
+        let place = self.named.partition_point(|named| named.wait.exit_ns <= wait.exit_ns);
+        self.named.insert(place, Named { wait: wait.clone(), reached, whole });
     }
 
-    /// A call by `at.tid`, entered at `at.enter_ns`, has put something on a stream: waits that
-    /// ended while it went on are judged again.
+    /// A call by `at.tid`, entered at `at.enter_ns`, has put something on a stream: what was said
+    /// of the time in which it went on is judged again.
     pub(super) fn reconsider(
         &mut self,
         at: &At,
@@ -172,8 +174,13 @@ impl Proc {
         class: Option<Class>,
         env: &mut Env<'_>,
     ) {
+        self.retract(at, env);
+        let overlaps = |named: &Named| named.wait.exit_ns > at.enter_ns;
+        if !self.named.back().is_some_and(overlaps) {
+            return;
+        }
         // Waits are remembered in the order in which they ended.
-        let recent = self.named.iter().rev().take_while(|named| named.wait.exit_ns > at.enter_ns);
+        let recent = self.named.iter().rev().take_while(|named| overlaps(named));
         let seen_ns = self.streams.get(id).map_or(0, |stream| stream.seen_ns);
         let peers = self.streams.possible_peers(id, &self.contexts);
         let concerned = recent.filter(|named| {

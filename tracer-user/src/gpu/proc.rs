@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::intake::event::{Api, Call};
 
-use super::bounds::Recent;
 use super::context::{Contexts, CtxStack};
 use super::decode::{self, Action, MemoryCall, StreamRef};
 use super::event::Events;
@@ -16,6 +15,7 @@ use super::op::StreamKey;
 use super::out::{Fact, Failure, Out};
 use super::outlook::Named;
 use super::pinned::{Memory, Ranges};
+use super::recent::Recent;
 use super::since::Since;
 use super::streak::{Streak, Unsent};
 use super::stream::{StreamId, Streams};

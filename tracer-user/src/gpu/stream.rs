@@ -367,31 +367,35 @@ impl Streams {
     /// all blocking streams of its context; for a blocking stream, it.
     pub(super) fn legacy_peers(&self, id: StreamId, contexts: &Contexts) -> Vec<StreamId> {
         let Some(stream) = self.all.get(&id) else { return Vec::new() };
-        let legacy = stream.is_legacy();
-        if !legacy && stream.blocking != Some(true) {
+        let same = |other: &Stream| contexts.same(stream.ctx, other.ctx);
+        if stream.is_legacy() {
+            let blocks = |other: &Stream| other.blocking == Some(true) && same(other);
+            return self.iter().filter(|(_, s)| blocks(s)).map(|(id, _)| id).collect();
+        }
+        if stream.blocking != Some(true) {
             return Vec::new();
         }
-        let peer = |other: &Stream| {
-            (if legacy { other.blocking == Some(true) } else { other.is_legacy() })
-                && contexts.same(stream.ctx, other.ctx)
-        };
-        self.iter().filter(|(_, other)| peer(other)).map(|(other, _)| other).collect()
+        self.legacy().filter(|id| self.get(*id).is_some_and(same)).collect()
     }
 
     /// As [`Self::legacy_peers`], with all streams between which order is possible.
     pub(super) fn possible_peers(&self, id: StreamId, contexts: &Contexts) -> Vec<StreamId> {
         let Some(stream) = self.all.get(&id) else { return Vec::new() };
-        let legacy = stream.is_legacy();
-        if !legacy && stream.blocking == Some(false) {
+        let may = |other: &Stream| contexts.may_be_same(stream.ctx, other.ctx);
+        if stream.is_legacy() {
+            let blocks =
+                |other: &Stream| !other.is_legacy() && other.blocking != Some(false) && may(other);
+            return self.iter().filter(|(_, s)| blocks(s)).map(|(id, _)| id).collect();
+        }
+        if stream.blocking == Some(false) {
             return Vec::new();
         }
-        let peer = |other: &Stream| {
-            (if legacy {
-                !other.is_legacy() && other.blocking != Some(false)
-            } else {
-                other.is_legacy()
-            }) && contexts.may_be_same(stream.ctx, other.ctx)
-        };
-        self.iter().filter(|(_, other)| peer(other)).map(|(other, _)| other).collect()
+        self.legacy().filter(|id| self.get(*id).is_some_and(may)).collect()
+    }
+
+    /// The legacy default streams: one per context.
+    fn legacy(&self) -> impl Iterator<Item = StreamId> {
+        let keys = StreamKey::Legacy(Ctx::Main)..StreamKey::PerThread(Ctx::Main, 0);
+        self.by_key.range(keys).map(|(_, id)| *id)
     }
 }

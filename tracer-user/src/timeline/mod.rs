@@ -49,7 +49,8 @@ pub struct Counts {
 struct Process {
     service: String,
     work: Work,
-    has_work: bool,
+    /// It uses the CUDA driver: only then is it asked who was served beside whom.
+    cuda: bool,
     neighbours: Neighbours,
     /// When it last mapped code before its driver was hooked, ns.
     mapped_ns: u64,
@@ -88,12 +89,14 @@ impl Timelines {
     /// A fact about a process.
     pub fn on_fact(&mut self, time_ns: u64, fact: &ProcFact) {
         match fact {
-            ProcFact::Target { pid, exe, comm, .. } => {
+            ProcFact::Target { pid, exe, comm, cuda } => {
                 if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(pid) {
                     self.processes.retain(|_, process| !process.neighbours.is_empty());
                 }
                 let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
-                self.processes.entry(*pid).or_default().service = name.to_owned();
+                let process = self.processes.entry(*pid).or_default();
+                process.service = name.to_owned();
+                process.cuda |= cuda;
             }
             ProcFact::Coverage { pid, .. } => {
                 self.processes.entry(*pid).or_default().hooked_ns = time_ns;
@@ -119,7 +122,7 @@ impl Timelines {
             Out::Failure(failure) => failure.pid,
         };
         let process = self.processes.entry(pid).or_default();
-        process.has_work = true;
+        process.cuda = true;
         process.work.add(out);
     }
 
@@ -129,7 +132,10 @@ impl Timelines {
             self.counts.outgoing += 1;
             return;
         }
-        self.processes.entry(exchange.pid).or_default().neighbours.add(&exchange);
+        let process = self.processes.entry(exchange.pid).or_default();
+        if process.cuda {
+            process.neighbours.add(&exchange);
+        }
         self.pending.push_back(exchange);
     }
 
@@ -155,9 +161,12 @@ impl Timelines {
             self.counts.built += 1;
             out.push(self.build(&exchange, None, gpu));
         }
+        if !self.processes.values().any(|process| process.cuda) {
+            return;
+        }
         let keep_from = self.needed_from(watermark_ns, streams);
         let mut evicted = 0;
-        for process in self.processes.values_mut() {
+        for process in self.processes.values_mut().filter(|process| process.cuda) {
             process.work.forget_before(keep_from);
             process.neighbours.forget_before(keep_from);
             evicted += process.work.evicted();
@@ -178,7 +187,7 @@ impl Timelines {
         for exchange in streams.open().filter(|exchange| exchange.role == Role::Server) {
             by_pid.entry(exchange.pid).or_default().push(exchange);
         }
-        for (pid, process) in self.processes.iter_mut().filter(|(_, process)| process.has_work) {
+        for (pid, process) in self.processes.iter_mut().filter(|(_, process)| process.cuda) {
             let open = by_pid.remove(pid).unwrap_or_default();
             process.neighbours.set_open(open.into_iter());
         }
@@ -207,7 +216,7 @@ impl Timelines {
         let process = self.processes.get(&exchange.pid);
         let kernel_name = |handle| gpu.name_of(exchange.pid, handle).map(str::to_owned);
         let context = Context {
-            work: process.filter(|process| process.has_work).map(|process| &process.work),
+            work: process.filter(|process| process.cuda).map(|process| &process.work),
             neighbours: process.map_or(&nobody, |process| &process.neighbours),
             service: process.map_or("", |process| process.service.as_str()),
             realtime_offset_ns: self.realtime_offset_ns,
