@@ -273,6 +273,10 @@ impl Session<'_> {
         self.show();
         let words = self.words();
         let nobody = self.live.counts.adopted.load(Ordering::Relaxed) == 0;
+        let dropped = self.live.drain.counts.errands_dropped.load(Ordering::Relaxed);
+        if dropped > 0 {
+            self.feed.note(format!("{dropped} things were not looked up: they came too fast"));
+        }
         let Live { drain, scout, messages, .. } = self.live;
         // The threads hand over what is left; somebody has to take it while they end.
         drain.stop();
