@@ -9,6 +9,8 @@ mod maps;
 #[cfg(target_arch = "bpf")]
 mod probes;
 #[cfg(target_arch = "bpf")]
+mod state;
+#[cfg(target_arch = "bpf")]
 mod targets;
 
 #[cfg(target_arch = "bpf")]

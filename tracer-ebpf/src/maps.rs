@@ -12,9 +12,7 @@ use tracer_ebpf::wire::{
     policy::{ConnPolicy, FdInfo, FdKey, Target},
 };
 
-use crate::probes::{
-    cuda::PendingCall, cuda::PendingKey, cuda::Streak, socket::Pending, socket::Scratch,
-};
+use crate::state::{Pending, PendingCall, PendingKey, Scratch, Streak};
 
 /// Everything that goes to user space. The agent sets its size when it loads.
 #[map]

@@ -26,6 +26,7 @@ use tracer_ebpf::wire::{
 use crate::{
     emit::{header, lose, now, pid_tgid, send, submit_flags},
     maps::{CUDA_CALLS, LAUNCHES, RING, STREAKS},
+    state::{PendingCall, PendingKey, Streak},
     targets::target,
 };
 
@@ -34,33 +35,6 @@ const MAX_RUN_NS: u64 = 10_000_000;
 /// And at this many launches.
 const MAX_RUN: u32 = 4096;
 const CUDA_ERROR_NOT_READY: i32 = 600;
-
-/// A call between entry and return: calls may nest, but not one function in itself.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct PendingKey {
-    ids: u64,
-    api: u64,
-}
-
-/// What is remembered from entry to return.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct PendingCall {
-    enter_ns: u64,
-    args: [u64; 6],
-    stack: [u64; 3],
-}
-
-/// Queries of one object that said "not ready", one after the other.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Streak {
-    api: u64,
-    object: u64,
-    last_enter_ns: u64,
-    count: u64,
-}
 
 /// A record with a payload of fixed size.
 #[repr(C)]

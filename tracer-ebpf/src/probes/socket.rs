@@ -29,6 +29,7 @@ use super::{
 use crate::{
     emit::{header, lose, now, pid_tgid, send, send_bytes},
     maps::{CONN_POLICY, FDS, LATE, PENDING, SCRATCH, SETTINGS},
+    state::{Pending, Scratch},
     targets::target,
 };
 
@@ -54,29 +55,6 @@ const MAX_SEGMENTS: usize = 8;
 const MAX_MESSAGES: usize = 16;
 /// Bytes per copy, so that the verifier can follow: a power of two less one.
 const CAPTURE_MASK: u64 = MAX_CAPTURE as u64 - 1;
-
-/// A system call between its entry and its exit.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Pending {
-    enter_ns: u64,
-    conn_id: u64,
-    args: [u64; 5],
-    fd: i32,
-    capture_len: u32,
-    flags: u16,
-    op: u8,
-    class: u8,
-    pad: u32,
-}
-
-/// A socket record being put together. Twice the capture, so that offset and length can be masked
-/// one by one.
-#[repr(C)]
-pub struct Scratch {
-    io: Io,
-    data: [u8; 2 * MAX_CAPTURE],
-}
 
 /// Every system call's entry.
 #[raw_tracepoint]

@@ -134,8 +134,10 @@ impl Proc {
             let direct = ops.len() == 1 && own.is_some_and(|own| own.1);
             self.complete(id, ops, *number, after, direct, fact, env);
         }
-        for (id, _) in roots {
-            if let Some(stream) = self.streams.get_mut(*id) {
+        for (id, cutoff_ns) in roots {
+            if let Some(stream) = self.streams.get_mut(*id)
+                && *cutoff_ns >= self.doubted_ns
+            {
                 stream.quiet.set(fact.exit_ns);
                 stream.certain.set(fact.exit_ns);
             }
@@ -178,7 +180,7 @@ impl Proc {
 
     /// Operations enqueued under trace were complete: so is whatever came before them unseen.
     fn settle(&mut self, id: StreamId, ops: &[Op], now_ns: u64) {
-        if ops.iter().all(|op| op.lost) {
+        if ops.iter().all(|op| op.lost || op.enqueue_first_ns < self.doubted_ns) {
             return;
         }
         if let Some(stream) = self.streams.get_mut(id) {

@@ -123,8 +123,8 @@ impl Proc {
     }
 
     /// CUDA events were lost: what was known of handles may no longer be true.
-    pub(super) fn on_loss(&mut self, env: &mut Env<'_>) {
-        self.doubted = true;
+    pub(super) fn on_loss(&mut self, now_ns: u64, env: &mut Env<'_>) {
+        self.doubted_ns = self.doubted_ns.max(now_ns);
         for tid in self.threads.keys().copied().collect::<Vec<_>>() {
             self.end_streak(tid, env);
         }

@@ -107,7 +107,7 @@ impl Gpu {
                 self.counters.losses += 1;
                 let pids: Vec<u32> = self.procs.keys().copied().collect();
                 for pid in pids {
-                    self.with_known(pid, out, |proc, env| proc.on_loss(env));
+                    self.with_known(pid, out, |proc, env| proc.on_loss(*time_ns, env));
                 }
             }
             What::Loss(_) => {}

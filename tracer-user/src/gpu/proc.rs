@@ -82,8 +82,9 @@ pub(super) struct Proc {
     pub(super) recent: Recent,
     /// Named waits, in the order of their ends.
     pub(super) named: VecDeque<Named>,
-    /// Events were lost at some time.
-    pub(super) doubted: bool,
+    /// When the last loss of events was told, ns; 0 where there was none. A fact says something of
+    /// what was lost only where its position is later.
+    pub(super) doubted_ns: u64,
     /// Last event, ns.
     pub(super) used_ns: u64,
 }
@@ -247,7 +248,7 @@ impl Proc {
             env.counters.unknown_stream += 1;
         }
         let born = stack.is_some_and(|thread| thread.born);
-        let (id, new) = self.streams.resolve(key, at.exit_ns, self.doubted);
+        let (id, new) = self.streams.resolve(key, at.exit_ns, self.doubted_ns > 0);
         if new {
             let idle = self.contexts.idle();
             if let Some(stream) = self.streams.get_mut(id) {

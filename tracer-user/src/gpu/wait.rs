@@ -38,7 +38,9 @@ impl Proc {
 
     pub(super) fn prove_reach(&mut self, at: &At, reach: &Reach, env: &mut Env<'_>) -> Vec<u64> {
         let steps = self.prove(&reach.proof, None, at.fact(), env);
-        if let Some(ctx) = reach.context {
+        if let Some(ctx) = reach.context
+            && at.enter_ns >= self.doubted_ns
+        {
             self.contexts.synchronised(ctx, at.exit_ns);
             for (id, _) in &reach.proof {
                 if let Some(stream) = self.streams.get_mut(*id) {

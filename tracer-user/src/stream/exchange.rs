@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use serde::Serialize;
+
 pub use crate::protocol::trace_context::TraceParent;
-use crate::timeline::model::Outcome;
 
 /// Why something about an exchange is not known ([`Exchange::incomplete`]).
 pub mod reason {
@@ -39,6 +40,22 @@ pub mod reason {
     pub const EVICTED: &str = "evicted";
     /// The connection became a tunnel before the request was answered.
     pub const TUNNELLED: &str = "tunnelled";
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// 1xx to 3xx.
+    Ok,
+    /// 4xx.
+    ClientError,
+    /// 5xx.
+    ServerError,
+    /// The client went away before the response ended.
+    Cancelled,
+    /// The connection was reset, or the server closed it before the response ended.
+    Reset,
 }
 
 /// One system call.

@@ -5,7 +5,7 @@ use super::context::{Call, Context, Shared};
 use super::exchange::{Exchange, Out, Stamp, Tids, reason};
 use crate::protocol::http1::Tally;
 use crate::protocol::http1::event::Flaw;
-use crate::timeline::model::Outcome;
+use crate::stream::Outcome;
 
 /// An exchange that is not finished.
 #[derive(Clone, Debug)]

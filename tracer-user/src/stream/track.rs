@@ -7,7 +7,7 @@ use super::exchange::{Exchange, Out, Role, Stamp, reason};
 use super::open::{Open, ask_arrival, emit, outcome_of};
 use crate::protocol::http1::event::{Framing, RequestHead, ResponseHead};
 use crate::protocol::http1::{Event, Http1, Passed, Side, Tally};
-use crate::timeline::model::Outcome;
+use crate::stream::Outcome;
 
 /// Parser and open exchanges of one connection.
 #[derive(Clone, Debug)]

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+pub use crate::stream::Outcome;
+
 /// Version of the JSON shape.
 pub const SCHEMA: u32 = 1;
 
@@ -70,22 +72,6 @@ pub struct Timeline {
     /// What is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incomplete: Vec<&'static str>,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// 1xx to 3xx.
-    Ok,
-    /// 4xx.
-    ClientError,
-    /// 5xx.
-    ServerError,
-    /// The client went away before the response ended.
-    Cancelled,
-    /// The connection was reset, or the server closed it before the response ended.
-    Reset,
 }
 
 /// How the start of a request is known.

@@ -15,7 +15,7 @@ use super::*;
 use crate::intake::event::{
     Descriptor, Direction, Event, Io, IoCall, Losses, ProcFact, Process, Socket, Tcp, What,
 };
-use crate::timeline::model::Outcome;
+use crate::stream::Outcome;
 
 const PID: u32 = 100;
 const TID: u32 = 101;
