@@ -1,7 +1,11 @@
 //! From inputs to timelines: `intake → stream and gpu → timeline`, in one place, without I/O and
 //! without a clock, so that a session gives the same timelines live and replayed.
 
+mod fuzz;
+
 use std::collections::BTreeMap;
+
+pub use fuzz::fuzz;
 
 use crate::{
     export::health::{Coverage, Flow as FlowLine, Health},

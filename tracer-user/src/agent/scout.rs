@@ -10,7 +10,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, SyncSender},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tracer_ebpf::wire::policy::{Class, TARGET_CUDA};
@@ -101,11 +101,17 @@ impl Scout {
         let seen_stop = Arc::clone(&stop);
         let thread = thread::Builder::new().name("scout".into()).spawn(move || {
             worker.begin();
+            let mut looked = Instant::now();
             while !seen_stop.load(Ordering::Acquire) {
                 match worker.with.errands.recv_timeout(LOOK_EVERY) {
                     Ok(errand) => worker.run(errand),
-                    Err(RecvTimeoutError::Timeout) => worker.look_around(),
+                    Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
+                }
+                // Not only when it is quiet: on a busy machine errands never cease.
+                if looked.elapsed() >= LOOK_EVERY {
+                    worker.look_around();
+                    looked = Instant::now();
                 }
             }
         })?;

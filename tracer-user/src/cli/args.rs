@@ -1,10 +1,14 @@
 //! The command line, as it is typed.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+#[cfg(feature = "live")]
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+#[cfg(feature = "live")]
 use glob::Pattern;
 
+#[cfg(feature = "live")]
 use crate::discover::select::Selectors;
 
 /// Shows where the time of every inference request goes, from outside the server.
@@ -30,6 +34,7 @@ pub enum Command {
 }
 
 /// Whom to trace.
+#[cfg(feature = "live")]
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SelectorArgs {
@@ -49,10 +54,12 @@ pub struct SelectorArgs {
     pub cuda: bool,
 }
 
+#[cfg(feature = "live")]
 fn parse_pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|error| format!("not a pattern: {error}"))
 }
 
+#[cfg(feature = "live")]
 impl SelectorArgs {
     /// The selectors, for the scout.
     pub fn selectors(&self) -> Selectors {
@@ -75,6 +82,7 @@ impl SelectorArgs {
 }
 
 /// How to trace.
+#[cfg(feature = "live")]
 #[derive(Clone, Debug, Args)]
 pub struct TraceArgs {
     /// End after this time (`30s`, `5m`, `1h`).
@@ -95,6 +103,7 @@ pub struct TraceArgs {
     pub perf_uprobes: bool,
 }
 
+#[cfg(feature = "live")]
 fn parse_ring(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(mib) if mib.is_power_of_two() && mib <= 1024 => Ok(mib),
@@ -103,6 +112,7 @@ fn parse_ring(text: &str) -> Result<u32, String> {
 }
 
 /// `90`, `90s`, `5m`, `1h`, `250ms`.
+#[cfg(feature = "live")]
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -185,7 +195,7 @@ pub struct ReplayArgs {
     pub show: ShowArgs,
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "live"))]
 mod tests {
     use super::*;
 

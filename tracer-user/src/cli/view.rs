@@ -130,6 +130,7 @@ impl View {
     }
 
     /// Requests that have ended.
+    #[cfg(feature = "live")]
     pub fn requests(&self) -> u64 {
         self.summary.requests()
     }

@@ -81,8 +81,8 @@ pub(super) struct Contexts {
     fresh: BTreeSet<u64>,
     /// No work enqueued unseen on the legacy default stream is outstanding.
     settled: BTreeMap<Ctx, Since>,
-    /// The only context was idle at some time under trace.
-    idle: Since,
+    /// The context was idle at some time under trace.
+    idle: BTreeMap<Ctx, Since>,
 }
 
 impl Contexts {
@@ -146,25 +146,36 @@ impl Contexts {
         self.fresh.remove(&handle);
         self.seen.remove(&handle);
         self.settled.remove(&self.named(handle));
+        self.idle.remove(&self.named(handle));
     }
 
     /// Events were lost: nothing enqueued before is certain to have been seen.
     pub(super) fn doubt(&mut self) {
         self.fresh.clear();
         self.settled.clear();
-        self.idle = Since::NEVER;
+        self.idle.clear();
     }
 
     /// The whole context is idle.
     pub(super) fn synchronised(&mut self, ctx: Ctx, now_ns: u64) {
         self.settle(ctx, now_ns);
-        self.idle.set(now_ns);
+        if self.idle.len() < HANDLES || self.idle.contains_key(&ctx) {
+            self.idle.entry(ctx).or_default().set(now_ns);
+        }
     }
 
     /// Since when the process's only context has been idle at some time: a stream not seen before
     /// holds nothing.
     pub(super) fn idle(&self) -> Since {
-        if self.several { Since::NEVER } else { self.idle }
+        if self.several {
+            return Since::NEVER;
+        }
+        self.idle.get(&Ctx::Main).copied().unwrap_or_default()
+    }
+
+    /// At that instant no stream of the context, seen or not, held anything unseen.
+    pub(super) fn was_known(&self, ctx: Ctx, at_ns: u64) -> bool {
+        self.is_fresh(ctx) || self.idle.get(&ctx).is_some_and(|since| since.held(at_ns))
     }
 
     pub(super) fn several(&self) -> bool {

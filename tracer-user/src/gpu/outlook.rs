@@ -16,14 +16,24 @@ use super::stream::StreamId;
 const KEEP_NS: u64 = 2_000_000_000;
 const OVERLAPPED: &str = "work enqueued by an overlapping call of another thread came before";
 
+/// By stream: what was entered before the instant (ns), and whether the call, record or wait looked
+/// at may itself be behind other streams.
+type Reached = BTreeMap<StreamId, (u64, bool)>;
+
+fn widen(reached: &mut Reached, more: Reached) {
+    for (id, (until_ns, is_root)) in more {
+        let mine = reached.entry(id).or_insert((until_ns, is_root));
+        *mine = (mine.0.max(until_ns), mine.1 || is_root);
+    }
+}
+
 /// What a thread may have waited for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outlook {
     classes: u8,
     pub(super) unseen: bool,
-    /// Streams looked at: what was entered before the instant (ns), and whether the call, record or
-    /// wait looked at may itself be behind other streams.
-    reached: BTreeMap<StreamId, (u64, bool)>,
+    /// Streams looked at.
+    reached: Reached,
     /// All streams of the context were meant, those not seen yet too.
     pub(super) whole: bool,
 }
@@ -47,10 +57,7 @@ impl Outlook {
         self.classes |= other.classes;
         self.unseen |= other.unseen;
         self.whole |= other.whole;
-        for (id, (until_ns, is_root)) in other.reached {
-            let mine = self.reached.entry(id).or_insert((until_ns, is_root));
-            *mine = (mine.0.max(until_ns), mine.1 || is_root);
-        }
+        widen(&mut self.reached, other.reached);
     }
 
     /// Named where all is of one kind.
@@ -69,7 +76,7 @@ impl Outlook {
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     wait: Wait,
-    reached: BTreeMap<StreamId, (u64, bool)>,
+    reached: Reached,
     whole: bool,
 }
 
@@ -185,7 +192,7 @@ impl Proc {
         let peers = self.streams.possible_peers(id, &self.contexts);
         let concerned = recent.filter(|named| {
             // A stream that was not known then was not looked at.
-            let late = seen_ns > named.wait.exit_ns
+            let late = seen_ns >= named.wait.exit_ns
                 && (named.whole || peers.iter().any(|peer| named.reached.contains_key(peer)));
             let until = named.reached.get(&id);
             let reached = late || until.is_some_and(|until| at.enter_ns < until.0);
@@ -204,8 +211,16 @@ impl Proc {
             }
             if outlook.phase() != phase && !outlook.is_idle() {
                 self.undivide(tid, exit_ns, env);
+            } else if let Some(named) = self.named_mut(tid, exit_ns) {
+                // Behind this one there may be others that are told later still.
+                widen(&mut named.reached, outlook.reached);
             }
         }
+    }
+
+    fn named_mut(&mut self, tid: u32, exit_ns: u64) -> Option<&mut Named> {
+        let found = |named: &&mut Named| named.wait.tid == tid && named.wait.exit_ns == exit_ns;
+        self.named.iter_mut().rev().find(found)
     }
 
     fn undivide(&mut self, tid: u32, exit_ns: u64, env: &mut Env<'_>) {

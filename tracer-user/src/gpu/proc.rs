@@ -248,7 +248,7 @@ impl Proc {
             env.counters.unknown_stream += 1;
         }
         let born = stack.is_some_and(|thread| thread.born);
-        let (id, new) = self.streams.resolve(key, at.exit_ns, self.doubted_ns > 0);
+        let (id, new) = self.streams.resolve(key, (at.exit_ns, self.used_ns), self.doubted_ns > 0);
         if new {
             let idle = self.contexts.idle();
             if let Some(stream) = self.streams.get_mut(id) {

@@ -54,7 +54,7 @@ pub(super) struct Stream {
     pub(super) quiet: Since,
     /// No events were lost since the last fact for the whole stream.
     pub(super) certain: Since,
-    /// First used, ns.
+    /// The latest time told of when it was first used, ns.
     pub(super) seen_ns: u64,
     /// Return of the call that made it, where that was seen, ns.
     pub(super) made_ns: u64,
@@ -223,11 +223,12 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// The stream of that name, made where it is new. The second answer says whether it was.
+    /// The stream of that name, made where it is new; the second answer says whether it was.
+    /// `told_ns`: the latest time told of so far.
     pub(super) fn resolve(
         &mut self,
         key: StreamKey,
-        now_ns: u64,
+        (now_ns, told_ns): (u64, u64),
         uncertain: bool,
     ) -> (StreamId, bool) {
         if let Some(id) = self.by_key.get(&key) {
@@ -239,7 +240,7 @@ impl Streams {
         self.last += 1;
         let mut stream = Stream::new(key, uncertain);
         stream.used_ns = now_ns;
-        stream.seen_ns = now_ns;
+        stream.seen_ns = told_ns;
         self.all.insert(self.last, stream);
         self.by_key.insert(key, self.last);
         (self.last, true)

@@ -31,7 +31,10 @@ impl Proc {
         let reach = self.reach(at, target, true, env);
         let mut outlook = self.outlook(&reach.may, at.enter_ns);
         outlook.unseen |= reach.unknown;
-        outlook.whole = reach.context.is_some();
+        if let Some(ctx) = reach.context {
+            outlook.whole = true;
+            outlook.unseen |= !self.contexts.was_known(ctx, at.enter_ns);
+        }
         let steps = self.prove_reach(at, &reach, env);
         self.completion_wait(at, at.enter_ns, outlook, steps, env);
     }

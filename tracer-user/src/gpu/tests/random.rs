@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use crate::intake::event::{Event, What};
+
 use super::super::{Gpu, Limits, Method, OpDone, Out, Step, Subject, Wait, WaitPhase};
 use super::model::Work;
 use super::program::{Wish, World};
@@ -165,10 +167,25 @@ impl Said {
                 if self.world.device.nodes[node].end > wait.exit_ns {
                     continue;
                 }
+                if self.lost_later(node, wait) {
+                    continue;
+                }
                 let node = &self.world.device.nodes[node];
                 assert_eq!(node.work, named, "{node:?} in {wait:?}");
             }
         }
+    }
+
+    /// What was lost, and that something was, was told only after the wait.
+    fn lost_later(&self, node: usize, wait: &Wait) -> bool {
+        let mut truths = self.world.truth.values();
+        let told = truths.any(|truth| {
+            let mut nodes = truth.nodes.iter().zip(&truth.told);
+            nodes.any(|(other, told)| *other == node && told.is_some())
+        });
+        let loss = |event: &Event| matches!(event.what, What::Loss(_));
+        let mut events = self.world.events.iter();
+        !told && events.any(|event| loss(event) && event.time_ns >= wait.exit_ns)
     }
 
     fn waits_do_not_overlap(&self) {
