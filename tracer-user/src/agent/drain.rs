@@ -18,7 +18,7 @@ use crate::{
         errand::{Errand, errand},
         event::{Losses, ProcFact},
     },
-    probe::{LossReader, Ring},
+    probe::{KernelLog, LossReader, Ring},
 };
 
 /// How long the ring is left alone unless it fills, ns.
@@ -72,6 +72,16 @@ pub struct DrainCounts {
     pub launches_gather: AtomicBool,
 }
 
+/// What the thread reads.
+pub struct Sources {
+    /// The ring.
+    pub ring: Ring,
+    /// Loss counters.
+    pub losses: LossReader,
+    /// Diagnostics.
+    pub log: KernelLog,
+}
+
 /// The running thread.
 pub struct Drain {
     stop: Arc<AtomicBool>,
@@ -81,8 +91,7 @@ pub struct Drain {
 }
 
 struct Worker {
-    ring: Ring,
-    losses: LossReader,
+    from: Sources,
     messages: SyncSender<Message>,
     errands: SyncSender<Errand>,
     asked: HashSet<u64>,
@@ -97,16 +106,14 @@ impl Drain {
     /// # Errors
     /// Where the system has no thread left.
     pub fn start(
-        ring: Ring,
-        losses: LossReader,
+        from: Sources,
         messages: SyncSender<Message>,
         errands: SyncSender<Errand>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let counts = Arc::new(DrainCounts::default());
         let mut worker = Worker {
-            ring,
-            losses,
+            from,
             messages,
             errands,
             asked: HashSet::new(),
@@ -148,7 +155,7 @@ impl Worker {
     /// Sleeps for a period, or until the kernel half says that the ring fills.
     fn wait(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: PERIOD_NS as _ };
-        let mut fds = [PollFd::new(&self.ring, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.from.ring, PollFlags::IN)];
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, Some(&timeout));
     }
@@ -160,7 +167,7 @@ impl Worker {
         // told twice, the second time with its final count.
         let (bytes, lens) = (&mut self.bytes, &mut self.lens);
         if self.counts.launches_gather.load(Ordering::Relaxed) {
-            self.ring.gathering(|record| push(bytes, lens, record));
+            self.from.ring.gathering(|record| push(bytes, lens, record));
         }
         loop {
             let (bytes, lens, asked) = (&mut self.bytes, &mut self.lens, &mut self.asked);
@@ -168,7 +175,7 @@ impl Worker {
             let mut count = 0u64;
             let mut past_now = false;
             while bytes.len() < BATCH_BYTES {
-                let taken = self.ring.drain(1, |record| {
+                let taken = self.from.ring.drain(1, |record| {
                     if let Some(errand) = errand(record)
                         && is_new(asked, errand)
                         && let Err(TrySendError::Full(_)) = errands.try_send(errand)
@@ -190,8 +197,13 @@ impl Worker {
                 break;
             }
         }
+        if statistics {
+            for message in self.from.log.read() {
+                self.messages.send(Message::Note(message)).ok()?;
+            }
+        }
         // A failed reading is tried again in the next round: the counters only grow.
-        if let Ok(losses) = self.losses.read(statistics)
+        if let Ok(losses) = self.from.losses.read(statistics)
             && !losses.is_none()
         {
             self.messages.send(Message::Losses { time_ns: now_ns, losses }).ok()?;

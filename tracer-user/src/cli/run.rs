@@ -23,7 +23,7 @@ use super::{
 use crate::{
     agent::{
         clock,
-        drain::{Drain, Message},
+        drain::{Drain, Message, Sources},
         scout::{Equipment, Scout, ScoutCounts},
         session,
     },
@@ -125,9 +125,9 @@ fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
     let (send_message, messages) = sync_channel(MESSAGES);
     let (send_errand, errands) = sync_channel(ERRANDS);
     let door = probes.door()?;
-    let losses = probes.losses()?;
-    let drain = Drain::start(probes.ring()?, losses, send_message.clone(), send_errand)
-        .context("cannot start a thread")?;
+    let from = Sources { ring: probes.ring()?, losses: probes.losses()?, log: probes.log()? };
+    let drain =
+        Drain::start(from, send_message.clone(), send_errand).context("cannot start a thread")?;
     let scout = Scout::start(Equipment {
         probes,
         door,

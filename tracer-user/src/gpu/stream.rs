@@ -146,16 +146,6 @@ impl Stream {
         taken
     }
 
-    /// Takes everything.
-    pub(super) fn take_all(&mut self) -> Vec<Op> {
-        self.ops.drain(..).collect()
-    }
-
-    /// Takes the oldest.
-    pub(super) fn take_oldest(&mut self) -> Option<Op> {
-        self.ops.pop_front()
-    }
-
     /// Adds a mark. Answers false where an older one had to go; what the stream waits for is then
     /// no longer known.
     pub(super) fn mark(&mut self, mark: Mark, cap: usize) -> bool {
@@ -289,16 +279,17 @@ impl Streams {
         taken
     }
 
-    /// As [`Stream::take_all`].
+    /// Takes everything that is outstanding.
     pub(super) fn take_all(&mut self, id: StreamId) -> Vec<Op> {
-        let taken = self.all.get_mut(&id).map(Stream::take_all).unwrap_or_default();
+        let stream = self.all.get_mut(&id);
+        let taken: Vec<Op> = stream.map(|s| s.ops.drain(..).collect()).unwrap_or_default();
         self.outstanding = self.outstanding.saturating_sub(taken.len());
         taken
     }
 
-    /// As [`Stream::take_oldest`].
+    /// Takes what has been outstanding longest.
     pub(super) fn take_oldest(&mut self, id: StreamId) -> Option<Op> {
-        let op = self.all.get_mut(&id)?.take_oldest()?;
+        let op = self.all.get_mut(&id)?.ops.pop_front()?;
         self.outstanding = self.outstanding.saturating_sub(1);
         Some(op)
     }

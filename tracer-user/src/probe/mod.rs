@@ -5,12 +5,14 @@
 
 mod attach;
 mod door;
+mod kernel_log;
 mod loss;
 mod ring;
 mod tracefs;
 
 pub use attach::{Coverage, LibraryKey, api_of};
 pub use door::Door;
+pub use kernel_log::KernelLog;
 pub use loss::{LossReader, ProgramStats};
 pub use ring::Ring;
 
@@ -58,9 +60,9 @@ pub enum ProbeError {
     /// tracefs did not answer.
     #[error("{0}")]
     Tracefs(String),
-    /// Reading the ring.
-    #[error("waiting for the ring: {0}")]
-    Ring(std::io::Error),
+    /// The kernel half's log cannot be read.
+    #[error("the kernel half's log: {0}")]
+    Log(String),
 }
 
 fn rights_hint(error: &EbpfError) -> &'static str {
@@ -197,6 +199,14 @@ impl Probes {
     /// Where it was taken before.
     pub fn ring(&mut self) -> Result<Ring, ProbeError> {
         Ring::new(&mut self.ebpf)
+    }
+
+    /// The kernel half's own diagnostics. Once.
+    ///
+    /// # Errors
+    /// Where it was taken before.
+    pub fn log(&mut self) -> Result<KernelLog, ProbeError> {
+        KernelLog::new(&mut self.ebpf)
     }
 
     /// The kernel half's loss counters and the programs' own statistics. Once.
