@@ -242,7 +242,11 @@ fn try_cuda_enter(ctx: &ProbeContext) -> Option<()> {
         // SAFETY: the helper checks the user address.
         pending.stack = unsafe { bpf_probe_read_user(at) }.unwrap_or([0; 3]);
     }
-    let key = PendingKey { ids, api: cookie & 0xffff };
+    let api = cookie as u16;
+    if api != Api::EventQuery as u16 && api != Api::StreamQuery as u16 {
+        end_streak(ids);
+    }
+    let key = PendingKey { ids, api: u64::from(api) };
     if CUDA_CALLS.insert(&key, &pending, 0).is_err() {
         lose(Loss::MapCudaCall, 1);
     }
@@ -309,6 +313,15 @@ fn try_cuda_return(ctx: &RetProbeContext) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// Another call of the driver ends the thread's streak: the next "not ready" begins one anew.
+#[inline(always)]
+fn end_streak(ids: u64) {
+    if let Some(streak) = STREAKS.get_ptr_mut(&ids) {
+        // SAFETY: the entry is this thread's own, and only its own probes write it.
+        unsafe { (*streak).api = 0 };
+    }
 }
 
 /// Whether the query is to be sent: the first "not ready" of a streak and every other answer are.

@@ -157,10 +157,16 @@ impl Proc {
             ..self.new_op(at, enqueue.kind, context_known, env)
         };
         let (kind, pinned) = (op.kind, op.pinned);
+        let stages = enqueue.host.is_some() && pinned != Some(true);
         let class = op.class();
         let own = self.push_op(id, op, env);
         self.reconsider(at, id, Some(class), env);
-        let Some(before) = before else { return self.long_call_wait(at, env) };
+        let Some(before) = before else {
+            if stages {
+                self.staging_wait(at, env);
+            }
+            return;
+        };
         let proves = kind == OpKind::D2h || kind == OpKind::H2d && pinned == Some(true);
         let steps = if proves {
             self.prove(&[(id, at.enter_ns)], Some((own, before.is_idle())), at.fact(), env)

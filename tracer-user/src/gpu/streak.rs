@@ -1,8 +1,7 @@
 //! Streaks of NOT_READY queries: a thread that asks again and again waits.
 //!
-//! A streak of queries ends with
-//! a success, with any other call of the driver by the thread (but not the ones that only ask for
-//! or switch the context), with a system call on a socket, or with a gap of [`STREAK_GAP_NS`]; it
+//! A streak ends with a success, with any other call of the driver by the thread (but not the ones
+//! that switch the context), with a system call on a socket, or with a gap of [`STREAK_GAP_NS`]; it
 //! may be about several events and streams at once.
 //!
 //! The kernel half keeps repeated NOT_READY answers of one object to itself: only the first is

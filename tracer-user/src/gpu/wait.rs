@@ -5,7 +5,8 @@
 //! Everything else is [`WaitPhase::Gpu`], undivided.
 //!
 //! Not reported: completion calls and queries that found nothing outstanding, calls that allocate
-//! or load, and asynchronous calls, when shorter than [`NOTABLE_NS`].
+//! or load, and asynchronous copies that stage, when shorter than [`NOTABLE_NS`]; other asynchronous
+//! calls.
 
 use crate::intake::event::Api;
 
@@ -21,7 +22,7 @@ pub(super) const NOTABLE_NS: u64 = 50_000;
 const UNSEEN: &str = "may include work enqueued before attach or unseen";
 const NOTHING_SEEN: &str = "nothing outstanding was seen";
 const NOTHING_PROVEN: &str = "staged copy: its return proves no completion";
-const LONG_CALL: &str = "asynchronous call that took long";
+const STAGING: &str = "asynchronous copy of memory not known to be page-locked";
 const FAILED: &str = "the call failed";
 const FREE: &str = "cuMemFree waits for outstanding work";
 
@@ -109,10 +110,12 @@ impl Proc {
         self.wait(at, before, method, steps, detail, env);
     }
 
-    /// An asynchronous call returned: some block (pageable memory, a full queue).
-    pub(super) fn long_call_wait(&mut self, at: &At, env: &mut Env<'_>) {
+    /// An asynchronous copy returned whose host memory is not known to be page-locked: such a call
+    /// blocks while it stages, and may block until it has copied. Other asynchronous calls that
+    /// took long are not waits: the thread may as well have lost its core in them.
+    pub(super) fn staging_wait(&mut self, at: &At, env: &mut Env<'_>) {
         if at.exit_ns - at.enter_ns >= NOTABLE_NS {
-            self.wait(at, Outlook::default(), Method::Estimated, Vec::new(), LONG_CALL, env);
+            self.wait(at, Outlook::default(), Method::Estimated, Vec::new(), STAGING, env);
         }
     }
 

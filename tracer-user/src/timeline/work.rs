@@ -1,6 +1,6 @@
 //! What the GPU room found, kept until the requests that it may belong to are closed.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use crate::gpu::{Failure, OpDone, Out, Step, Subject, Wait};
 
@@ -18,9 +18,10 @@ pub struct Work {
     ops: BTreeMap<(u32, u64, u64), OpDone>,
     op_keys: HashMap<u64, (u32, u64, u64)>,
     op_order: VecDeque<u64>,
-    /// In the order of their ends.
-    waits: VecDeque<Wait>,
-    by_thread: BTreeMap<(u32, u64), Wait>,
+    /// By end and thread: a thread's waits do not overlap, so that names one.
+    waits: BTreeMap<(u64, u32), Wait>,
+    /// The same names, by thread and end.
+    by_thread: BTreeSet<(u32, u64)>,
     steps: HashMap<u64, Step>,
     step_order: VecDeque<u64>,
     failures: VecDeque<Failure>,
@@ -37,8 +38,9 @@ impl Work {
                 self.steps.insert(step.id, step);
             }
             Out::Wait(wait) => {
-                self.by_thread.insert((wait.tid, wait.exit_ns), wait.clone());
-                self.waits.push_back(wait);
+                // One that is told again, when its name is taken back, replaces the first.
+                self.by_thread.insert((wait.tid, wait.exit_ns));
+                self.waits.insert((wait.exit_ns, wait.tid), wait);
             }
             Out::Refine(refine) => match refine.subject {
                 Subject::Op(id) => {
@@ -95,8 +97,8 @@ impl Work {
     }
 
     fn drop_wait(&mut self) {
-        if let Some(wait) = self.waits.pop_front() {
-            self.by_thread.remove(&(wait.tid, wait.exit_ns));
+        if let Some(((exit_ns, tid), _)) = self.waits.pop_first() {
+            self.by_thread.remove(&(tid, exit_ns));
         }
     }
 
@@ -115,7 +117,7 @@ impl Work {
             }
             self.drop_op();
         }
-        while self.waits.front().is_some_and(|wait| wait.exit_ns < time_ns) {
+        while self.waits.first_key_value().is_some_and(|((exit_ns, _), _)| *exit_ns < time_ns) {
             self.drop_wait();
         }
         while let Some(id) = self.step_order.front() {
@@ -142,13 +144,14 @@ impl Work {
     /// Waits of the thread that ended from `from_ns` to `to_ns`, in order.
     pub fn waits_of(&self, tid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Wait> {
         let to_ns = to_ns.max(from_ns);
-        self.by_thread.range((tid, from_ns)..=(tid, to_ns)).map(|(_, wait)| wait)
+        let names = self.by_thread.range((tid, from_ns)..=(tid, to_ns));
+        names.filter_map(|(tid, exit_ns)| self.waits.get(&(*exit_ns, *tid)))
     }
 
     /// Waits of any thread that ended from `from_ns` to `to_ns`, in the order of their ends.
     pub fn waits(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Wait> {
-        let first = self.waits.partition_point(|wait| wait.exit_ns < from_ns);
-        self.waits.range(first..).take_while(move |wait| wait.exit_ns <= to_ns)
+        let to_ns = to_ns.max(from_ns);
+        self.waits.range((from_ns, 0)..=(to_ns, u32::MAX)).map(|(_, wait)| wait)
     }
 
     /// A step that is still kept.

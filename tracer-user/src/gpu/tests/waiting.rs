@@ -155,8 +155,14 @@ fn waits_are_named_only_where_facts_allow() {
             Some(WaitPhase::Alloc),
         ),
         (
-            "asynchronous call that blocks",
+            "asynchronous copy of page-locked memory that took long: the thread lost its core",
             vec![d2h_async(100, 100 + 60 * US, FREE)],
+            100 + 60 * US,
+            None,
+        ),
+        (
+            "asynchronous copy that stages",
+            vec![call(Api::MemcpyDtoHAsync, 100, 100 + 60 * US, &[0x99, DEVICE, 64, FREE])],
             100 + 60 * US,
             Some(WaitPhase::Gpu),
         ),
