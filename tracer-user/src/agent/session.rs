@@ -33,3 +33,11 @@ pub fn start(selectors: Vec<String>) -> SessionStart {
         selectors,
     }
 }
+
+/// Whether this process is in the machine's first pid namespace, whose ids the kernel half reports.
+/// Its inode is fixed (`PROC_PID_INIT_INO` of the kernel's `proc_ns.h`); true where it cannot be
+/// read.
+pub fn in_first_pid_namespace() -> bool {
+    std::fs::read_link("/proc/self/ns/pid")
+        .map_or(true, |link| link.as_os_str() == "pid:[4026531836]")
+}

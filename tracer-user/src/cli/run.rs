@@ -122,6 +122,12 @@ fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
             "uprobes are attached one by one: letting them go takes the kernel up to a minute",
         );
     }
+    if !session::in_first_pid_namespace() {
+        view.note(
+            "this is not the host's pid namespace: the kernel's process ids will match none of \
+             those here; run with the host's (hostPID, --pid=host)",
+        );
+    }
     let (send_message, messages) = sync_channel(MESSAGES);
     let (send_errand, errands) = sync_channel(ERRANDS);
     let door = probes.door()?;
