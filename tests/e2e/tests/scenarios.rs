@@ -1,0 +1,55 @@
+//! The short form of each scenario of `e2e oracle`: everything that it judges must hold.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use common::{Needs, env};
+use e2e::report::table;
+use e2e::scenarios::{Named, Size};
+
+fn passes(name: &str, needs: Needs, requests: u64) {
+    let Some(env) = env(needs) else { return };
+    let scenario = Named::find(name).expect("a scenario of this name").run(&env, Size { requests });
+    let shown = table(std::slice::from_ref(&scenario));
+    assert!(scenario.passed(), "\n{shown}");
+}
+
+#[test]
+fn thread_per_connection() {
+    passes("thread-per-connection", Needs::Driver, 400);
+}
+
+#[test]
+fn saturated() {
+    passes("saturated", Needs::Driver, 400);
+}
+
+#[test]
+fn sse() {
+    passes("sse", Needs::Driver, 200);
+}
+
+#[test]
+fn late_attach() {
+    passes("late-attach", Needs::Driver, 400);
+}
+
+#[test]
+fn uvicorn() {
+    passes("uvicorn", Needs::Python, 300);
+}
+
+#[test]
+fn uvicorn_alone() {
+    passes("uvicorn-alone", Needs::Python, 150);
+}
+
+#[test]
+fn uvicorn_sse() {
+    passes("uvicorn-sse", Needs::Python, 60);
+}
+
+#[test]
+fn gunicorn() {
+    passes("gunicorn", Needs::Python, 200);
+}
