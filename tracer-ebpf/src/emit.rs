@@ -8,7 +8,8 @@ use tracer_ebpf::wire::{Header, Kind, loss::Loss};
 
 use crate::maps::{LOSSES, RING, WAKE_AT};
 
-const BPF_RB_NO_WAKEUP: u64 = 1;
+/// `BPF_RB_NO_WAKEUP` of `linux/bpf.h`: the reader is left alone.
+pub const NO_WAKEUP: u64 = 1;
 const BPF_RB_FORCE_WAKEUP: u64 = 2;
 const BPF_RB_AVAIL_DATA: u64 = 0;
 /// Once the ring is filled to `WAKE_AT`, submits within this many further bytes wake the reader;
@@ -35,7 +36,7 @@ pub fn submit_flags() -> u64 {
     let avail = RING.query(BPF_RB_AVAIL_DATA);
     // SAFETY: a plain load; volatile because the loader replaces the value before load.
     let wake_at = unsafe { core::ptr::read_volatile(&raw const WAKE_AT) };
-    if avail.wrapping_sub(wake_at) < WAKE_WINDOW { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }
+    if avail.wrapping_sub(wake_at) < WAKE_WINDOW { BPF_RB_FORCE_WAKEUP } else { NO_WAKEUP }
 }
 
 /// Adds to a loss counter.

@@ -24,7 +24,7 @@ use tracer_ebpf::wire::{
 };
 
 use crate::{
-    emit::{header, lose, now, pid_tgid, send, submit_flags},
+    emit::{NO_WAKEUP, header, lose, now, pid_tgid, send, submit_flags},
     maps::{CUDA_CALLS, LAUNCHES, RING, STREAKS},
     state::{PendingCall, PendingKey, Streak},
     targets::target,
@@ -91,7 +91,11 @@ pub fn cuda_launch_perf(ctx: ProbeContext) -> u32 {
 #[inline(always)]
 fn try_cuda_launch(ctx: &ProbeContext) -> Option<()> {
     let ids = pid_tgid();
-    target(ids)?;
+    // The gate: a thread has an entry only since it passed it, and loses it when it ends.
+    let gathering = LAUNCHES.get_ptr_mut(&ids);
+    if gathering.is_none() {
+        target(ids)?;
+    }
     // SAFETY: uprobe programs may ask for their cookie.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     let r = regs(ctx);
@@ -113,7 +117,7 @@ fn try_cuda_launch(ctx: &ProbeContext) -> Option<()> {
     };
     let api = cookie as u16;
     let time = now();
-    if let Some(run) = LAUNCHES.get_ptr_mut(&ids) {
+    if let Some(run) = gathering {
         // SAFETY: the entry is this thread's own, and only its own probes write it.
         let run = unsafe { &mut *run };
         if run.count != 0 {
@@ -130,68 +134,83 @@ fn try_cuda_launch(ctx: &ProbeContext) -> Option<()> {
                 }
                 return Some(());
             }
-            flush_run(run);
+            flush_run(run, time);
         }
-        *run = new_run(&r, take, ids, time, flags, api, stream, function);
+        begin_run(run, &First { r: &r, take, flags, api, time, stream, function });
         return Some(());
     }
-    let run = new_run(&r, take, ids, time, flags, api, stream, function);
+    let mut run = Launches {
+        header: header(Kind::CudaLaunches, flags, size_of::<Launches>(), ids, time),
+        run_id: 0,
+        first_ns: 0,
+        last_ns: 0,
+        stream: 0,
+        function: 0,
+        count: 0,
+        api: 0,
+        pad: 0,
+        grid: [0; 3],
+        block_x: 0,
+    };
+    begin_run(&mut run, &First { r: &r, take, flags, api, time, stream, function });
     if LAUNCHES.insert(&ids, &run, 0).is_err() {
         lose(Loss::MapLaunches, 1);
-        send_run(&run);
+        flush_run(&mut run, time);
     }
     Some(())
 }
 
-#[inline(always)]
-#[allow(clippy::too_many_arguments, reason = "one caller; a struct would only rename the record")]
-fn new_run(
-    r: &Regs,
+/// The launch that begins a run.
+struct First<'a> {
+    r: &'a Regs,
     take: u8,
-    ids: u64,
-    time: u64,
     flags: u16,
     api: u16,
+    time: u64,
     stream: u64,
     function: u64,
-) -> Launches {
-    let (grid, block_x) = if take == Take::LaunchConfig as u8 {
+}
+
+/// Writes the first launch into a run whose header names the thread already.
+#[inline(always)]
+fn begin_run(run: &mut Launches, first: &First<'_>) {
+    let args = &first.r.args;
+    run.header.flags = first.flags;
+    run.run_id = first.time;
+    run.first_ns = first.time;
+    run.last_ns = first.time;
+    run.stream = first.stream;
+    run.function = first.function;
+    run.count = 1;
+    run.api = first.api;
+    if first.take == Take::LaunchConfig as u8 {
         // SAFETY: the helper checks the user address.
-        match unsafe { bpf_probe_read_user(r.args[0] as *const [u32; 4]) } {
-            Ok(dims) => ([dims[0], dims[1], dims[2]], dims[3]),
-            Err(_) => ([0; 3], 0),
+        if let Ok(dims) = unsafe { bpf_probe_read_user(args[0] as *const [u32; 4]) } {
+            run.grid = [dims[0], dims[1], dims[2]];
+            run.block_x = dims[3];
         }
     } else {
-        ([r.args[1] as u32, r.args[2] as u32, r.args[3] as u32], r.args[4] as u32)
-    };
-    Launches {
-        header: header(Kind::CudaLaunches, flags, size_of::<Launches>(), ids, time),
-        run_id: time,
-        first_ns: time,
-        last_ns: time,
-        stream,
-        function,
-        count: 1,
-        api,
-        pad: 0,
-        grid,
-        block_x,
+        run.grid = [args[1] as u32, args[2] as u32, args[3] as u32];
+        run.block_x = args[4] as u32;
     }
 }
 
+/// Sends a run and leaves it empty.
 #[inline(always)]
-fn send_run(run: &Launches) {
-    let mut record = *run;
-    record.header.time_ns = now();
-    if !send(record, Loss::RingCuda) {
-        // `send` counted one; the others of the run are lost with it.
-        lose(Loss::RingCuda, u64::from(run.count.saturating_sub(1)));
+fn flush_run(run: &mut Launches, time_ns: u64) {
+    match RING.reserve::<Launches>(0) {
+        Some(mut slot) => {
+            let record = slot.as_mut_ptr();
+            // SAFETY: the slot is ours and of this size; both sides are plain data.
+            unsafe {
+                core::ptr::copy_nonoverlapping(&raw const *run, record, 1);
+                (*record).header.time_ns = time_ns;
+            }
+            // No look at the ring's fill: launches alone cannot fill it between two rounds.
+            slot.submit(NO_WAKEUP);
+        }
+        None => lose(Loss::RingCuda, u64::from(run.count)),
     }
-}
-
-#[inline(always)]
-fn flush_run(run: &mut Launches) {
-    send_run(run);
     run.count = 0;
 }
 
@@ -202,7 +221,7 @@ pub fn flush(ids: u64) {
         // SAFETY: the entry is this thread's own, and only its own probes write it.
         let run = unsafe { &mut *run };
         if run.count != 0 {
-            flush_run(run);
+            flush_run(run, now());
         }
     }
 }

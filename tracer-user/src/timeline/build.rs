@@ -144,10 +144,13 @@ fn find_work(exchange: &Exchange, end_ns: u64, context: &Context<'_>) -> Found {
     let Some(work) = context.work else { return Found::default() };
     let from_ns = exchange.last_read.exit_ns;
     let to_ns = exchange.last_write.as_ref().map_or(end_ns, |write| write.exit_ns);
-    match context.neighbours.own_thread(exchange) {
-        Some(tid) => same_thread(work, tid, from_ns, to_ns, context),
-        None => by_overlap(exchange, work, from_ns, to_ns, context),
-    }
+    let own = context
+        .neighbours
+        .own_thread(exchange)
+        .map(|tid| same_thread(work, tid, from_ns, to_ns, context))
+        // An event loop reads and writes by one thread and has the work done by others.
+        .filter(|found| !found.stretches.is_empty() || found.gpu.is_some());
+    own.unwrap_or_else(|| by_overlap(exchange, work, from_ns, to_ns, context))
 }
 
 fn same_thread(work: &Work, tid: u32, from_ns: u64, to_ns: u64, context: &Context<'_>) -> Found {

@@ -28,6 +28,10 @@ pub struct Links {
     pub precision: Share,
     /// Of the steps of these requests, those linked to them.
     pub recall: Share,
+    /// The same of all links, those that are not claimed included.
+    pub any_precision: Share,
+    /// The same.
+    pub any_recall: Share,
     /// Links by evidence.
     pub evidence: HashMap<String, u64>,
 }
@@ -60,24 +64,24 @@ fn owners(session: &Session, stretches: &[Stretch]) -> HashMap<u64, BTreeSet<usi
 pub fn links(session: &Session, stretches: &[Stretch], pairs: &[(usize, &Timeline)]) -> Links {
     let owners = owners(session, stretches);
     let mut outcome = Links::default();
-    let mut linked: HashSet<(u64, usize)> = HashSet::new();
+    let (mut claimed, mut linked) = (HashSet::new(), HashSet::new());
     for (request, timeline) in pairs {
         for link in &timeline.links {
             *outcome.evidence.entry(link.evidence.clone()).or_default() += 1;
+            let right = owners.get(&link.step_id).is_some_and(|owners| owners.contains(request));
+            outcome.any_precision.add(right);
+            linked.insert((link.step_id, *request));
             if link.confidence >= CLAIMED {
-                let right =
-                    owners.get(&link.step_id).is_some_and(|owners| owners.contains(request));
                 outcome.precision.add(right);
-                if right {
-                    linked.insert((link.step_id, *request));
-                }
+                claimed.insert((link.step_id, *request));
             }
         }
     }
     let matched: HashSet<usize> = pairs.iter().map(|pair| pair.0).collect();
     for (step, owners) in &owners {
         for owner in owners.iter().filter(|owner| matched.contains(owner)) {
-            outcome.recall.add(linked.contains(&(*step, *owner)));
+            outcome.recall.add(claimed.contains(&(*step, *owner)));
+            outcome.any_recall.add(linked.contains(&(*step, *owner)));
         }
     }
     outcome
