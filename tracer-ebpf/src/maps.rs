@@ -9,7 +9,7 @@ use tracer_ebpf::wire::{
     cuda::Launches,
     loss::LOSS_COUNT,
     offsets::FIELD_COUNT,
-    policy::{ConnPolicy, FdInfo, FdKey, Target},
+    policy::{ConnPolicy, FdInfo, FdKey, SETTING_COUNT, Target},
 };
 
 use crate::state::{Pending, PendingCall, PendingKey, Scratch, Streak};
@@ -65,10 +65,9 @@ pub static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(LOSS_COUNT, 
 #[map]
 pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 
-/// Settings that may change while running: index 0 is 1 where every process's executable mappings
-/// are wanted, not the targets' alone.
+/// Settings by [`tracer_ebpf::wire::policy::Setting`]. Owner: user space.
 #[map]
-pub static SETTINGS: Array<u32> = Array::with_max_entries(1, 0);
+pub static SETTINGS: Array<u32> = Array::with_max_entries(SETTING_COUNT, 0);
 
 /// Offsets of tracepoint fields, by [`tracer_ebpf::wire::offsets::Field`]. Set at load.
 #[unsafe(no_mangle)]

@@ -5,6 +5,7 @@ use tracer_ebpf::wire::{
     Kind,
     loss::Loss,
     offsets::{ABSENT, Field},
+    policy::Setting,
     process::{CLONE_THREAD, Exec, Exit, NewTask},
 };
 
@@ -12,7 +13,7 @@ use crate::{
     emit::{header, lose, now, pid_tgid, send},
     maps::{LATE, OFFSETS, PENDING, STREAKS, TARGETS},
     probes::cuda,
-    targets::target,
+    targets::{is_on, target},
 };
 
 /// Offset of a tracepoint field on this kernel.
@@ -55,11 +56,15 @@ fn try_task_newtask(ctx: &TracePointContext) -> Option<()> {
     Some(())
 }
 
-/// `sched:sched_process_exec`, of every process: a new one may match what is looked for.
+/// `sched:sched_process_exec`: a target began a new program; of every process where targets are
+/// chosen by their program.
 #[tracepoint]
 pub fn sched_process_exec(_ctx: TracePointContext) -> u32 {
-    let header = header(Kind::Exec, 0, size_of::<Exec>(), pid_tgid(), now());
-    send(Exec { header }, Loss::RingProcess);
+    let ids = pid_tgid();
+    if is_on(Setting::AllExecs) || target(ids).is_some() {
+        let header = header(Kind::Exec, 0, size_of::<Exec>(), ids, now());
+        send(Exec { header }, Loss::RingProcess);
+    }
     0
 }
 

@@ -13,7 +13,7 @@ use aya_ebpf::{
 use tracer_ebpf::wire::{
     Kind,
     loss::Loss,
-    policy::{Class, FdInfo, FdKey, TARGET_CUDA, Target},
+    policy::{Class, FdInfo, FdKey, Setting, TARGET_CUDA, Target},
     process::MapExec,
     socket::{
         Accept, Close, CloseRange, Connect, Dup, IO_PEEK, IO_READ_FAULT, IO_UNKNOWN_FD, Io, IoCall,
@@ -28,9 +28,9 @@ use super::{
 };
 use crate::{
     emit::{header, lose, now, pid_tgid, send, send_bytes},
-    maps::{CONN_POLICY, FDS, LATE, PENDING, SCRATCH, SETTINGS},
+    maps::{CONN_POLICY, FDS, LATE, PENDING, SCRATCH},
     state::{Pending, Scratch},
-    targets::target,
+    targets::{is_on, target},
 };
 
 const AF_UNIX: u16 = 1;
@@ -71,7 +71,7 @@ fn try_sys_enter(ctx: &RawTracePointContext) -> Option<()> {
     }
     let ids = pid_tgid();
     let known = target(ids);
-    if known.is_none() && !(op == Op::Mmap as u8 && watch_all_maps()) {
+    if known.is_none() && !(op == Op::Mmap as u8 && is_on(Setting::AllMaps)) {
         return None;
     }
     let target = known.unwrap_or(Target { capture_len: 0, flags: 0 });
@@ -89,11 +89,6 @@ fn try_sys_enter(ctx: &RawTracePointContext) -> Option<()> {
         lose(Loss::MapSyscall, 1);
     }
     Some(())
-}
-
-#[inline(always)]
-fn watch_all_maps() -> bool {
-    matches!(SETTINGS.get(0), Some(1))
 }
 
 /// What is to be done at entry; `Some` where the exit matters too.

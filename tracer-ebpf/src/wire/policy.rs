@@ -73,3 +73,16 @@ assert_size!(ConnPolicy, 8);
 
 /// Bit of a `conn_id` that user space made up for a descriptor found in `/proc`.
 pub const CONN_ID_FROM_USER: u64 = 1 << 63;
+
+/// A switch: index into the settings, 0 off and 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Setting {
+    /// Executable mappings of every process are reported, not only the targets'.
+    AllMaps = 0,
+    /// New programs of every process are reported, not only the targets'.
+    AllExecs = 1,
+}
+
+/// Number of settings.
+pub const SETTING_COUNT: u32 = 2;

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tracer_ebpf::wire::policy::{Class, TARGET_CUDA};
+use tracer_ebpf::wire::policy::{Class, Setting, TARGET_CUDA};
 
 use super::{
     clock::monotonic_ns,
@@ -128,10 +128,13 @@ impl Scout {
 
 impl Worker {
     fn begin(&mut self) {
-        if self.with.selectors.cuda
-            && let Err(error) = self.with.door.watch_all_maps(true)
-        {
-            self.note(format!("processes that load the driver later will be missed: {error}"));
+        if self.with.selectors.cuda {
+            let what = "processes that load the driver later will be missed";
+            self.told(what, |door| door.turn_on(Setting::AllMaps));
+        }
+        if !self.with.selectors.exes.is_empty() {
+            let what = "processes that begin later will be missed";
+            self.told(what, |door| door.turn_on(Setting::AllExecs));
         }
         for port in self.with.selectors.ports.clone() {
             self.watch_port(port);

@@ -4,7 +4,7 @@ use aya::{
     Ebpf,
     maps::{Array, HashMap, MapData, MapError},
 };
-use tracer_ebpf::wire::policy::{CONN_ID_FROM_USER, Class};
+use tracer_ebpf::wire::policy::{CONN_ID_FROM_USER, Class, Setting};
 
 use super::ProbeError;
 
@@ -186,13 +186,13 @@ impl Door {
         removed(self.policies.remove(&conn), "CONN_POLICY")
     }
 
-    /// Whether every process that maps code is reported, or only targets.
+    /// Turns a switch on.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn watch_all_maps(&mut self, on: bool) -> Result<(), ProbeError> {
+    pub fn turn_on(&mut self, setting: Setting) -> Result<(), ProbeError> {
         self.settings
-            .set(0, &u32::from(on), 0)
+            .set(setting as u32, &1, 0)
             .map_err(|error| ProbeError::Map { map: "SETTINGS", error })
     }
 }

@@ -48,6 +48,8 @@ pub struct Context<'a> {
     pub seed: [u8; 16],
     /// Name of a kernel by its handle.
     pub kernel_name: &'a dyn Fn(u64) -> Option<String>,
+    /// When the response before it on its connection was written, for a pipelined request, else 0.
+    pub after_ns: u64,
     /// The driver was hooked while the request was being served.
     pub hooked_late: bool,
 }
@@ -142,11 +144,11 @@ struct Found {
 /// otherwise what overlaps it while nothing else was served.
 fn find_work(exchange: &Exchange, end_ns: u64, context: &Context<'_>) -> Found {
     let Some(work) = context.work else { return Found::default() };
-    let from_ns = exchange.last_read.exit_ns;
+    let from_ns = exchange.last_read.exit_ns.max(context.after_ns);
     let to_ns = exchange.last_write.as_ref().map_or(end_ns, |write| write.exit_ns);
     let own = context
         .neighbours
-        .own_thread(exchange)
+        .own_thread(exchange, context.after_ns)
         .map(|tid| same_thread(work, tid, from_ns, to_ns, context))
         // An event loop reads and writes by one thread and has the work done by others.
         .filter(|found| !found.stretches.is_empty() || found.gpu.is_some());

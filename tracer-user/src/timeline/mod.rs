@@ -29,6 +29,8 @@ pub const GRACE_NS: u64 = 1_000_000_000;
 pub const HORIZON_NS: u64 = 30_000_000_000;
 /// Requests that wait for their grace to pass, at most.
 const MAX_PENDING: usize = 262_144;
+/// Connections whose last response is remembered.
+const MAX_ANSWERED: usize = 65_536;
 /// Processes remembered.
 const MAX_PROCESSES: usize = 4_096;
 
@@ -65,12 +67,22 @@ impl Process {
     }
 }
 
+/// A request that waits for its grace to pass.
+struct Waiting {
+    exchange: Exchange,
+    /// When the response before it on its connection was written, where that was after this
+    /// request's first byte was read (a pipelined one), else 0, ns.
+    after_ns: u64,
+}
+
 /// Requests waiting to become timelines, and what is needed for that.
 pub struct Timelines {
     realtime_offset_ns: i64,
     seed: [u8; 16],
     processes: HashMap<u32, Process>,
-    pending: VecDeque<Exchange>,
+    pending: VecDeque<Waiting>,
+    /// When the last response of each connection was written, ns.
+    answered: HashMap<u64, u64>,
     counts: Counts,
 }
 
@@ -82,6 +94,7 @@ impl Timelines {
             seed,
             processes: HashMap::new(),
             pending: VecDeque::new(),
+            answered: HashMap::new(),
             counts: Counts::default(),
         }
     }
@@ -133,10 +146,16 @@ impl Timelines {
             return;
         }
         let process = self.processes.entry(exchange.pid).or_default();
+        let mut after_ns = 0;
         if process.cuda {
-            process.neighbours.add(&exchange);
+            if self.answered.len() >= MAX_ANSWERED {
+                self.answered.clear();
+            }
+            let before = self.answered.insert(exchange.conn, exchange.end_ns);
+            after_ns = before.filter(|end| *end > exchange.first_read.exit_ns).unwrap_or(0);
+            process.neighbours.add(&exchange, after_ns);
         }
-        self.pending.push_back(exchange);
+        self.pending.push_back(Waiting { exchange, after_ns });
     }
 
     /// Time has passed: builds what has had its grace.
@@ -147,7 +166,8 @@ impl Timelines {
         gpu: &Gpu,
         out: &mut Vec<Timeline>,
     ) {
-        let due = |exchange: &Exchange| exchange.end_ns.saturating_add(GRACE_NS) <= watermark_ns;
+        let due =
+            |waiting: &Waiting| waiting.exchange.end_ns.saturating_add(GRACE_NS) <= watermark_ns;
         if self.pending.front().is_some_and(due) || self.pending.len() > MAX_PENDING {
             self.note_open(streams);
         }
@@ -157,9 +177,9 @@ impl Timelines {
                 break;
             }
             self.counts.early += u64::from(!in_time);
-            let Some(exchange) = self.pending.pop_front() else { break };
+            let Some(Waiting { exchange, after_ns }) = self.pending.pop_front() else { break };
             self.counts.built += 1;
-            out.push(self.build(&exchange, None, gpu));
+            out.push(self.build(&exchange, after_ns, None, gpu));
         }
         if !self.processes.values().any(|process| process.cuda) {
             return;
@@ -176,7 +196,7 @@ impl Timelines {
 
     /// Work that ended before this time belongs to no request that is open or waits.
     fn needed_from(&self, watermark_ns: u64, streams: &Streams) -> u64 {
-        let waiting = self.pending.iter().map(|exchange| exchange.first_read.exit_ns);
+        let waiting = self.pending.iter().map(|waiting| waiting.exchange.first_read.exit_ns);
         let open = streams.open().map(|exchange| exchange.first_read.exit_ns);
         let first = waiting.chain(open).min().unwrap_or(watermark_ns).min(watermark_ns);
         first.max(watermark_ns.saturating_sub(HORIZON_NS))
@@ -198,7 +218,7 @@ impl Timelines {
         let served = streams.open().filter(|exchange| exchange.role == Role::Server);
         let mut open: Vec<_> = served.collect();
         open.sort_by_key(|exchange| exchange.id);
-        open.into_iter().map(|exchange| self.build(exchange, Some(now_ns), gpu)).collect()
+        open.into_iter().map(|exchange| self.build(exchange, 0, Some(now_ns), gpu)).collect()
     }
 
     /// The session ends: builds everything that is still waiting.
@@ -211,7 +231,13 @@ impl Timelines {
         self.counts
     }
 
-    fn build(&self, exchange: &Exchange, now_ns: Option<u64>, gpu: &Gpu) -> Timeline {
+    fn build(
+        &self,
+        exchange: &Exchange,
+        after_ns: u64,
+        now_ns: Option<u64>,
+        gpu: &Gpu,
+    ) -> Timeline {
         let nobody = Neighbours::default();
         let process = self.processes.get(&exchange.pid);
         let kernel_name = |handle| gpu.name_of(exchange.pid, handle).map(str::to_owned);
@@ -222,6 +248,7 @@ impl Timelines {
             realtime_offset_ns: self.realtime_offset_ns,
             seed: self.seed,
             kernel_name: &kernel_name,
+            after_ns,
             hooked_late: process.is_some_and(|process| process.hooked_late(exchange)),
         };
         build(exchange, now_ns, &context)

@@ -30,20 +30,22 @@ pub struct Neighbours {
     open: BTreeMap<u64, Span>,
 }
 
-fn span(exchange: &Exchange, to_ns: u64) -> Span {
+/// `after_ns`: when the response before it on its connection was written. Pipelined requests are
+/// read together and served one after the other.
+fn span(exchange: &Exchange, after_ns: u64, to_ns: u64) -> Span {
     let (readers, writers) = (&exchange.readers, &exchange.writers);
     let mut tids = [readers.as_slice(), writers.as_slice()].concat();
     tids.sort_unstable();
     tids.dedup();
-    Span { id: exchange.id, from_ns: exchange.first_read.exit_ns, to_ns, tids }
+    Span { id: exchange.id, from_ns: exchange.first_read.exit_ns.max(after_ns), to_ns, tids }
 }
 
 impl Neighbours {
-    /// A request has ended.
-    pub fn add(&mut self, exchange: &Exchange) {
+    /// A request has ended; `after_ns` as for [`Self::own_thread`].
+    pub fn add(&mut self, exchange: &Exchange, after_ns: u64) {
         self.open.remove(&exchange.id);
         let end = exchange.last_write.as_ref().map_or(exchange.end_ns, |write| write.exit_ns);
-        let span = span(exchange, end.max(exchange.first_read.exit_ns));
+        let span = span(exchange, after_ns, end.max(exchange.first_read.exit_ns).max(after_ns));
         self.longest_ns = self.longest_ns.max(span.to_ns - span.from_ns);
         let at = self.closed.partition_point(|other| other.to_ns <= span.to_ns);
         self.closed.insert(at, span);
@@ -54,7 +56,7 @@ impl Neighbours {
 
     /// These requests are open now.
     pub fn set_open<'a>(&mut self, open: impl Iterator<Item = &'a Exchange>) {
-        self.open = open.map(|exchange| (exchange.id, span(exchange, u64::MAX))).collect();
+        self.open = open.map(|exchange| (exchange.id, span(exchange, 0, u64::MAX))).collect();
     }
 
     /// Forgets requests that ended before this time, ns.
@@ -84,8 +86,10 @@ impl Neighbours {
     }
 
     /// The thread that alone read and answered the request, and served nothing else meanwhile.
-    pub fn own_thread(&self, exchange: &Exchange) -> Option<u32> {
-        let own = span(exchange, exchange.end_ns);
+    /// `after_ns`: when the response before it on its connection was written, 0 where there was
+    /// none.
+    pub fn own_thread(&self, exchange: &Exchange, after_ns: u64) -> Option<u32> {
+        let own = span(exchange, after_ns, exchange.end_ns);
         let many = exchange.readers.overflowed() || exchange.writers.overflowed();
         let [tid] = *own.tids.as_slice() else { return None };
         if many {
