@@ -1,4 +1,4 @@
-//! The Python servers: skipped, loudly, where `SPANPROBE_PYTHON` names no interpreter that has
+//! The Python servers: skipped, loudly, where `SPANPROBE_VENV` names no Python environment that has
 //! `python/requirements.txt` installed. On the simulated driver where `SPANPROBE_SIM_DIR` names one.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -19,11 +19,11 @@ struct Python {
 
 impl Python {
     fn start(args: &[&str]) -> Option<Python> {
-        let Some(python) = std::env::var_os("SPANPROBE_PYTHON").filter(|path| !path.is_empty())
-        else {
-            skipped("SPANPROBE_PYTHON names no interpreter with the servers' packages");
+        let Some(venv) = std::env::var_os("SPANPROBE_VENV").filter(|path| !path.is_empty()) else {
+            skipped("SPANPROBE_VENV names no environment with the servers' packages");
             return None;
         };
+        let python = std::path::Path::new(&venv).join("bin/python");
         let oracle = scratch("python.jsonl");
         let mut command = Command::new(python);
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/python/serve.py")).args(args);

@@ -35,7 +35,7 @@ pub fn scratch(name: &str) -> PathBuf {
 /// Says past the test runner, which keeps what passing tests print to itself, what was not tested.
 pub fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
 /// The folder of the simulated driver; says loudly when there is none.
