@@ -3,7 +3,7 @@
 
 mod fuzz;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 pub use fuzz::fuzz;
 
@@ -19,10 +19,14 @@ use crate::{
     timeline::{Timelines, model::Timeline},
 };
 
+/// How long ago nested programs were last counted at most, ns.
+const STATISTICS_NS: u64 = 2_000_000_000;
 /// Notes kept for the summary; further ones are counted.
 const MAX_NOTES: usize = 32;
 /// Kinds of flow and process kept apart in the summary.
 const MAX_FLOWS: usize = 256;
+/// Processes whose names are kept.
+const MAX_NAMES: usize = 4_096;
 /// Libraries whose coverage is kept.
 const MAX_LIBRARIES: usize = 256;
 
@@ -34,6 +38,8 @@ pub struct Pipeline {
     gpu: Gpu,
     timelines: Timelines,
     losses: Losses,
+    /// Since when each loss that is on its way may have happened, ns.
+    losses_since: VecDeque<u64>,
     families: Families,
     names: BTreeMap<u32, String>,
     flows: BTreeMap<(String, String), FlowLine>,
@@ -72,6 +78,7 @@ impl Pipeline {
             streams: Streams::new(stream::Limits::default()),
             gpu: Gpu::new(gpu::Limits::default()),
             losses: Losses::default(),
+            losses_since: VecDeque::new(),
             families: Families::default(),
             names: BTreeMap::new(),
             flows: BTreeMap::new(),
@@ -86,6 +93,12 @@ impl Pipeline {
 
     /// Takes an input in; timelines that it completes are added to `out`.
     pub fn push(&mut self, input: Input<'_>, out: &mut Vec<Timeline>) {
+        if let Input::Losses { losses, .. } = input {
+            // Counters are read in every round; those of nested programs about once a second.
+            let since =
+                self.now_ns.saturating_sub(if losses.recursion > 0 { STATISTICS_NS } else { 0 });
+            self.losses_since.push_back(since);
+        }
         let mut events = std::mem::take(&mut self.events);
         self.intake.push(input, &mut events);
         for event in events.drain(..) {
@@ -111,7 +124,11 @@ impl Pipeline {
                 }
             }
             What::Proc(fact) => self.fact(event.time_ns, fact),
-            What::Loss(losses) => self.losses.add(losses),
+            What::Loss(losses) => {
+                self.losses.add(losses);
+                let since = self.losses_since.pop_front().unwrap_or(event.time_ns);
+                self.timelines.on_loss(since, event.time_ns);
+            }
         }
         self.gpu.on_event(event, &mut self.gpu_out);
         for found in self.gpu_out.drain(..) {
@@ -137,9 +154,10 @@ impl Pipeline {
         self.timelines.on_fact(time_ns, fact);
         match fact {
             ProcFact::Target { pid, comm, .. } => {
-                if self.names.len() < MAX_FLOWS {
-                    self.names.insert(*pid, comm.clone());
+                if self.names.len() >= MAX_NAMES && !self.names.contains_key(pid) {
+                    self.names.pop_first();
                 }
+                self.names.insert(*pid, comm.clone());
             }
             ProcFact::Coverage { library, hooked, exist, .. } => {
                 if self.coverage.len() < MAX_LIBRARIES {
@@ -224,6 +242,12 @@ impl Pipeline {
         let mut notes = self.notes.clone();
         if self.notes_dropped > 0 {
             notes.push(format!("and {} more notes", self.notes_dropped));
+        }
+        if counts.order.late > 0 {
+            notes.push(format!(
+                "{} events came too late for their place in time",
+                counts.order.late
+            ));
         }
         if timelines.outgoing > 0 {
             notes.push(format!(

@@ -19,8 +19,9 @@ use tracer_ebpf::wire::{
         CUDA_OUT_FAULT, CUDA_PAYLOAD_FAULT, CUDA_PER_THREAD, CUDA_STREAM_FAULT, Call,
         LAUNCHES_MIXED, Launches, MEMCPY2D_LEN, MEMCPY3D_LEN, NAME_LEN,
     },
-    cuda_api::{Api, COOKIE_PER_THREAD, Take},
+    cuda_api::{API_COUNT, Api, COOKIE_PER_THREAD, Take},
     loss::Loss,
+    policy::{TARGET_CUDA, Target},
 };
 
 use crate::{
@@ -226,11 +227,20 @@ pub fn flush(ids: u64) {
     }
 }
 
-/// The thread has ended.
+/// The thread has ended, perhaps inside calls that will not return.
 #[inline(always)]
-pub fn forget_thread(ids: u64) {
+pub fn forget_thread(ids: u64, target: &Target) {
+    if target.flags & TARGET_CUDA == 0 {
+        return;
+    }
     flush(ids);
     let _ = LAUNCHES.remove(&ids);
+    let mut api = 1;
+    while api <= API_COUNT {
+        // Absent keys are no error.
+        let _ = CUDA_CALLS.remove(&PendingKey { ids, api });
+        api += 1;
+    }
 }
 
 /// Entry of a function whose return is probed too.

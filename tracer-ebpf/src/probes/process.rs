@@ -78,8 +78,8 @@ pub fn sched_process_exit(ctx: TracePointContext) -> u32 {
 #[inline(always)]
 fn try_sched_process_exit(ctx: &TracePointContext) -> Option<()> {
     let ids = pid_tgid();
-    target(ids)?;
-    cuda::forget_thread(ids);
+    let target = target(ids)?;
+    cuda::forget_thread(ids, &target);
     // What the thread was in the middle of will not return. Absent keys are no error.
     let _ = PENDING.remove(&ids);
     let _ = STREAKS.remove(&ids);

@@ -16,8 +16,8 @@ use tracer_ebpf::wire::{
     policy::{Class, FdInfo, FdKey, Setting, TARGET_CUDA, Target},
     process::MapExec,
     socket::{
-        Accept, Close, CloseRange, Connect, Dup, IO_PEEK, IO_READ_FAULT, IO_UNKNOWN_FD, Io, IoCall,
-        Listen, MAX_CAPTURE, Shutdown, SockAddr,
+        Accept, Close, CloseRange, Connect, Dup, IO_PEEK, IO_UNKNOWN_FD, Io, IoCall, Listen,
+        MAX_CAPTURE, Shutdown, SockAddr,
     },
 };
 
@@ -42,6 +42,8 @@ const F_DUPFD: u64 = 0;
 const F_DUPFD_CLOEXEC: u64 = 1030;
 const CLOSE_RANGE_CLOEXEC: u64 = 4;
 const MSG_PEEK: u64 = 2;
+/// Reads of the error queue: no bytes of the stream.
+const MSG_ERRQUEUE: u64 = 0x2000;
 const PROT_EXEC: u64 = 4;
 const EAGAIN: i64 = 11;
 const EINPROGRESS: i64 = 115;
@@ -192,7 +194,7 @@ fn lookup(ids: u64, fd: i32) -> FdInfo {
     // SAFETY: plain data.
     match unsafe { FDS.get(&key) } {
         Some(info) => *info,
-        None => FdInfo { conn_id: 0, class: NOT_FOUND, pad: 0 },
+        None => FdInfo { conn_id: 0, made_ns: 0, class: NOT_FOUND, pad: 0 },
     }
 }
 
@@ -204,9 +206,14 @@ fn lookup_or_add(ids: u64, fd: i32) -> FdInfo {
     if info.class != NOT_FOUND || fd < 0 {
         return info;
     }
-    let info = FdInfo { conn_id: new_id(), class: Class::Unknown as u32, pad: 0 };
+    let info = fd_info(new_id(), Class::Unknown as u32);
     remember_fd(ids, fd, &info);
     info
+}
+
+#[inline(always)]
+fn fd_info(conn_id: u64, class: u32) -> FdInfo {
+    FdInfo { conn_id, made_ns: now(), class, pad: 0 }
 }
 
 #[inline(never)]
@@ -325,10 +332,10 @@ fn exit_other(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
         return None;
     }
     let op = p.op;
-    let other = FdInfo { conn_id: 0, class: Class::Other as u32, pad: 0 };
+    let other = fd_info(0, Class::Other as u32);
     if op == Op::Dup as u8 || op == Op::Dup2 as u8 || op == Op::Fcntl as u8 {
         let new_fd = ret as i32;
-        let info = FdInfo { conn_id: p.conn_id, class: u32::from(p.class), pad: 0 };
+        let info = fd_info(p.conn_id, u32::from(p.class));
         remember_fd(ids, new_fd, &info);
         if p.class < Class::Other as u8 {
             let header = header(Kind::SocketDup, 0, size_of::<Dup>(), ids, time_ns);
@@ -338,7 +345,7 @@ fn exit_other(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
     } else if op == Op::Socket as u8 {
         let class = socket_class(p.args[0] as u16, p.args[1]);
         let conn_id = if class == Class::Other { 0 } else { new_id() };
-        remember_fd(ids, ret as i32, &FdInfo { conn_id, class: class as u32, pad: 0 });
+        remember_fd(ids, ret as i32, &fd_info(conn_id, class as u32));
     } else if op == Op::Opens as u8 {
         remember_fd(ids, ret as i32, &other);
     } else if op == Op::OpensPair as u8 || op == Op::OpensSocketPair as u8 {
@@ -418,7 +425,7 @@ fn exit_accept(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
     let listener = lookup(ids, p.fd);
     let unix = peer.family == AF_UNIX || peer.family == 0 && listener.class == Class::Unix as u32;
     let class = if unix { Class::Unix } else { Class::TcpServer };
-    let info = FdInfo { conn_id: new_id(), class: class as u32, pad: 0 };
+    let info = fd_info(new_id(), class as u32);
     remember_fd(ids, ret as i32, &info);
     let record = Accept {
         header: header(Kind::SocketAccept, 0, size_of::<Accept>(), ids, time_ns),
@@ -437,7 +444,7 @@ fn exit_connect(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
     let peer = sockaddr(p.args[1]);
     if ret == 0 || ret == -EINPROGRESS {
         let class = if peer.family == AF_UNIX { Class::Unix } else { Class::TcpClient };
-        remember_fd(ids, p.fd, &FdInfo { conn_id: p.conn_id, class: class as u32, pad: 0 });
+        remember_fd(ids, p.fd, &fd_info(p.conn_id, class as u32));
     }
     let record = Connect {
         header: header(Kind::SocketConnect, 0, size_of::<Connect>(), ids, time_ns),
@@ -472,19 +479,32 @@ fn exit_io(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
     };
     if op <= Op::Write as u8 || op == Op::Recvfrom as u8 || op == Op::Sendto as u8 {
         requested = p.args[2];
-        if op == Op::Recvfrom as u8 && p.args[3] & MSG_PEEK != 0 {
-            flags |= IO_PEEK;
+        if requested == 0 {
+            return None; // nothing was asked for: 0 is no end of file
+        }
+        if op == Op::Recvfrom as u8 {
+            if p.args[3] & MSG_ERRQUEUE != 0 {
+                return None;
+            }
+            if p.args[3] & MSG_PEEK != 0 {
+                flags |= IO_PEEK;
+            }
         }
         captured = take(scratch, 0, p.args[1], want);
     } else if op <= Op::Sendmmsg as u8 {
+        let mut first_bytes = u64::MAX;
         let (vector, segments) = if op == Op::Readv as u8 || op == Op::Writev as u8 {
             (p.args[1], p.args[2])
         } else {
+            if op == Op::Recvmsg as u8 && p.args[2] & MSG_ERRQUEUE != 0 {
+                return None;
+            }
             if op == Op::Recvmsg as u8 && p.args[2] & MSG_PEEK != 0 {
                 flags |= IO_PEEK;
             }
             if ret > 0 && (op == Op::Recvmmsg as u8 || op == Op::Sendmmsg as u8) {
                 moved = message_bytes(p.args[1], ret);
+                first_bytes = message_bytes(p.args[1], 1) as u64;
             }
             // `struct msghdr`: the vector at 16, its length at 24.
             let at = p.args[1].wrapping_add(16) as *const [u64; 2];
@@ -495,10 +515,10 @@ fn exit_io(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
             }
         };
         let want = if moved > 0 { u64::from(p.capture_len).min(moved as u64) } else { 0 };
-        (captured, requested) = take_vector(scratch, vector, segments, want);
-    }
-    if captured < want && op <= Op::Sendmmsg as u8 {
-        flags |= IO_READ_FAULT;
+        (captured, requested) = take_vector(scratch, vector, segments, want.min(first_bytes));
+        if moved == 0 && requested == 0 && segments <= MAX_SEGMENTS as u64 {
+            return None; // nothing was asked for: 0 is no end of file
+        }
     }
     let len = size_of::<Io>() as u64 + (captured & CAPTURE_MASK);
     scratch.io = Io {
@@ -548,8 +568,13 @@ fn take_vector(scratch: &mut Scratch, vector: u64, segments: u64, want: u64) -> 
         // SAFETY: the helper checks the user address.
         let Ok([base, len]) = (unsafe { bpf_probe_read_user(at) }) else { break };
         requested = requested.wrapping_add(len);
-        let left = want.saturating_sub(captured);
-        captured += take(scratch, captured, base, len.min(left));
+        let left = want.saturating_sub(captured).min(len);
+        let taken = take(scratch, captured, base, left);
+        captured += taken;
+        if taken < left {
+            // What cannot be read is a gap, and everything behind it with it.
+            break;
+        }
     }
     (captured, if segments > MAX_SEGMENTS as u64 { 0 } else { requested })
 }

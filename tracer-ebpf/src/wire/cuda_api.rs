@@ -457,6 +457,9 @@ pub const APIS: &[ApiInfo] = &[
     },
 ];
 
+/// Number of traced functions: [`Api`] runs from 1 to this.
+pub const API_COUNT: u64 = APIS.len() as u64;
+
 /// Bit of a probe's cookie: the symbol is a per-thread-default-stream variant.
 pub const COOKIE_PER_THREAD: u64 = 1 << 32;
 

@@ -29,6 +29,3 @@ pub enum Loss {
 
 /// Number of loss counters.
 pub const LOSS_COUNT: u32 = 10;
-
-/// Counters of events handed to the ring, in the order of `Loss::Ring*`.
-pub const SEEN_COUNT: u32 = 4;

@@ -53,12 +53,14 @@ assert_size!(FdKey, 8);
 pub struct FdInfo {
     /// The open description that it names.
     pub conn_id: u64,
+    /// When it was opened, or found open, ns of `CLOCK_MONOTONIC`.
+    pub made_ns: u64,
     /// One of [`Class`].
     pub class: u32,
     /// Zero.
     pub pad: u32,
 }
-assert_size!(FdInfo, 16);
+assert_size!(FdInfo, 24);
 
 /// What user space decided about one connection. Key of the map: `conn_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,8 +43,6 @@ pub enum IoCall {
 pub const IO_UNKNOWN_FD: u16 = 1;
 /// [`Io`]: the bytes were looked at and left in the socket (`MSG_PEEK`).
 pub const IO_PEEK: u16 = 2;
-/// [`Io`]: the payload could not be read from the caller's memory, or only in part.
-pub const IO_READ_FAULT: u16 = 4;
 
 /// Bytes moved by one system call. `time_ns` of the header is the call's exit. Followed by
 /// `captured` bytes of payload.

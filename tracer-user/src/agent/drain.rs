@@ -26,7 +26,7 @@ const PERIOD_NS: u64 = 20_000_000;
 /// Bytes of records in one message.
 const BATCH_BYTES: usize = 1 << 20;
 /// The programs' own statistics cost some file reads: every so many rounds.
-const ROUNDS_PER_STATISTICS: u64 = 50;
+const ROUNDS_PER_STATISTICS: u64 = 20;
 /// Descriptors asked about, so that none is asked about for each of its calls.
 const MAX_ASKED: usize = 65_536;
 
@@ -141,7 +141,6 @@ impl Drain {
     /// closes.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
     }
 
     /// Waits for the end of the thread.
@@ -173,15 +172,10 @@ impl Worker {
             let (bytes, lens, asked) = (&mut self.bytes, &mut self.lens, &mut self.asked);
             let (errands, counts) = (&self.errands, &self.counts);
             let mut count = 0u64;
-            let mut past_now = false;
+            let (mut past_now, mut scouted) = (false, true);
             while bytes.len() < BATCH_BYTES {
                 let taken = self.from.ring.drain(1, |record| {
-                    if let Some(errand) = errand(record)
-                        && is_new(asked, errand)
-                        && let Err(TrySendError::Full(_)) = errands.try_send(errand)
-                    {
-                        counts.errands_dropped.fetch_add(1, Ordering::Relaxed);
-                    }
+                    scouted &= pass_on(record, asked, errands, counts);
                     past_now = time_of(record) > now_ns;
                     push(bytes, lens, record);
                 });
@@ -193,6 +187,9 @@ impl Worker {
             counts.records.fetch_add(count, Ordering::Relaxed);
             let more = bytes.len() >= BATCH_BYTES;
             self.send_batch()?;
+            if !scouted {
+                return None;
+            }
             if !more || past_now {
                 break;
             }
@@ -221,18 +218,35 @@ impl Worker {
     }
 }
 
-/// Whether the errand is to be run: a descriptor is asked about once.
-fn is_new(asked: &mut HashSet<u64>, errand: Errand) -> bool {
+/// Hands on what the record asks for; `false` where the scout is gone, and its probes with it.
+fn pass_on(
+    record: &[u8],
+    asked: &mut HashSet<u64>,
+    errands: &SyncSender<Errand>,
+    counts: &DrainCounts,
+) -> bool {
+    let Some(errand) = errand(record) else { return true };
     if asked.len() >= MAX_ASKED {
         asked.clear();
     }
     match errand {
-        Errand::Descriptor { conn, .. } => asked.insert(conn),
+        // A descriptor is asked about once.
+        Errand::Descriptor { conn, .. } if !asked.insert(conn) => return true,
         Errand::Closed { conn } => {
             asked.remove(&conn);
+        }
+        _ => {}
+    }
+    match errands.try_send(errand) {
+        Ok(()) => true,
+        Err(TrySendError::Full(errand)) => {
+            counts.errands_dropped.fetch_add(1, Ordering::Relaxed);
+            if let Errand::Descriptor { conn, .. } = errand {
+                asked.remove(&conn);
+            }
             true
         }
-        _ => true,
+        Err(TrySendError::Disconnected(_)) => false,
     }
 }
 

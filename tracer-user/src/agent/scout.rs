@@ -35,6 +35,10 @@ use crate::{
 /// How often ports are looked at where processes are chosen by port, and targets whose end the
 /// kernel did not tell.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Library files that could not be hooked, so that none is tried again for each process.
+const MAX_FAILED: usize = 1_024;
+/// Connections about which something was decided.
+const MAX_POLICIES: usize = 65_536;
 /// Sockets whose identity is remembered by inode, so that processes that share one agree.
 const MAX_INODES: usize = 65_536;
 
@@ -139,8 +143,11 @@ impl Worker {
         for port in self.with.selectors.ports.clone() {
             self.watch_port(port);
         }
-        for pid in self.with.selectors.running() {
-            self.adopt(pid);
+        // Twice: a child forked before its parent was traced is only seen the second time.
+        for _ in 0..2 {
+            for pid in self.with.selectors.running() {
+                self.adopt(pid);
+            }
         }
         // Without a pipeline there is nobody to tell.
         let _ = self.with.messages.send(Message::Ready);
@@ -158,21 +165,29 @@ impl Worker {
     fn run(&mut self, errand: Errand) {
         match errand {
             Errand::Descriptor { pid, fd, conn } => self.look_up(pid, fd, conn),
-            Errand::Closed { conn } => {
-                if self.policies.remove(&conn) {
-                    self.told("forgetting a connection", |door| door.drop_policy(conn));
-                }
-            }
+            Errand::Closed { conn } => self.drop_policy(conn),
             Errand::Listener { pid, fd } => self.look_up_listener(pid, fd),
             Errand::Exec { pid } => self.exec(pid),
             Errand::Mapped { pid } => self.mapped(pid),
             Errand::Forked { parent, child } => self.forked(parent, child),
             Errand::Gone { pid } => self.gone(pid),
-            Errand::CloseRange { pid, first, last } => {
-                self.told("forgetting closed descriptors", |door| {
-                    door.forget(pid, |fd| (first..=last).contains(&(fd as u32)))
-                });
+            Errand::CloseRange { pid, first, last, time_ns } => {
+                self.forget(pid, time_ns, |fd| (first..=last).contains(&(fd as u32)));
             }
+        }
+    }
+
+    /// Forgets descriptors that were opened before a time, and what was decided about them.
+    fn forget(&mut self, pid: u32, before_ns: u64, wanted: impl Fn(i32) -> bool) {
+        match self.with.door.forget(pid, before_ns, wanted) {
+            Ok(conns) => conns.into_iter().for_each(|conn| self.drop_policy(conn)),
+            Err(error) => self.note(format!("forgetting descriptors: {error}")),
+        }
+    }
+
+    fn drop_policy(&mut self, conn: u64) {
+        if self.policies.remove(&conn) {
+            self.told("forgetting a connection", |door| door.drop_policy(conn));
         }
     }
 
@@ -195,6 +210,17 @@ impl Worker {
         let dead: Vec<u32> =
             self.targets.keys().copied().filter(|pid| !process::exists(*pid)).collect();
         dead.into_iter().for_each(|pid| self.gone(pid));
+        // Children that the kernel half followed and whose birth was not told.
+        let missed: Vec<u32> = self
+            .with
+            .door
+            .traced()
+            .into_iter()
+            .filter(|pid| !self.targets.contains_key(pid))
+            .collect();
+        for pid in missed {
+            if process::exists(pid) { self.adopt(pid) } else { self.gone(pid) }
+        }
     }
 
     /// Begins to trace a process.
@@ -255,10 +281,10 @@ impl Worker {
         };
         let conn = match known {
             Some(id) => {
-                self.with.door.share(pid, open.fd, id, class)?;
+                self.with.door.share(pid, open.fd, id, class, monotonic_ns())?;
                 id
             }
-            None => self.with.door.seed(pid, open.fd, class)?,
+            None => self.with.door.seed(pid, open.fd, class, monotonic_ns())?,
         };
         if open.inode != 0 {
             if self.by_inode.len() >= MAX_INODES {
@@ -293,7 +319,7 @@ impl Worker {
             Descriptor::Unix => Some(Some(0)),
             _ => None,
         };
-        if let Some(capture) = capture {
+        if let Some(capture) = capture.filter(|_| self.policies.len() < MAX_POLICIES) {
             self.policies.insert(conn);
             self.told("ignoring a descriptor", |door| door.set_policy(conn, capture));
         }
@@ -312,12 +338,11 @@ impl Worker {
     fn exec(&mut self, pid: u32) {
         if self.targets.contains_key(&pid) {
             // Descriptors marked close-on-exec are gone, without a call that we could have seen.
+            let before_ns = monotonic_ns();
             let sockets = Sockets::of(pid);
             let Ok(open) = process::descriptors(pid, &sockets) else { return };
             let open: HashSet<i32> = open.iter().map(|descriptor| descriptor.fd).collect();
-            self.told("forgetting descriptors after exec", |door| {
-                door.forget(pid, |fd| !open.contains(&fd))
-            });
+            self.forget(pid, before_ns, |fd| !open.contains(&fd));
             self.targets.insert(pid, false);
             if let Some(program) = process::program(pid) {
                 let (exe, comm) = (program.exe, program.comm);
@@ -354,7 +379,7 @@ impl Worker {
         if self.targets.contains_key(&child) {
             return;
         }
-        let Some(program) = process::program(child) else { return };
+        let Some(program) = process::program(child) else { return self.gone(child) };
         let cuda = self.targets.get(&parent).copied().unwrap_or(false);
         self.targets.insert(child, cuda);
         self.counts.adopted.fetch_add(1, Ordering::Relaxed);
@@ -363,14 +388,15 @@ impl Worker {
         self.seed_descriptors(child, Some(parent));
     }
 
+    /// A process is gone. It may be one that ended before it could be looked at: the kernel half
+    /// has followed it all the same.
     fn gone(&mut self, pid: u32) {
-        if self.targets.remove(&pid).is_none() {
-            return;
-        }
-        self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
         self.told("forgetting a process", |door| door.untrace(pid));
-        self.told("forgetting a process", |door| door.forget(pid, |_| true));
-        self.fact(ProcFact::Gone { pid });
+        self.forget(pid, monotonic_ns(), |_| true);
+        if self.targets.remove(&pid).is_some() {
+            self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
+            self.fact(ProcFact::Gone { pid });
+        }
     }
 
     /// Hooks driver files that are not hooked yet.
@@ -388,7 +414,12 @@ impl Worker {
                     let library = file.path.to_string_lossy().into_owned();
                     self.fact(ProcFact::Coverage { pid, library, hooked, exist });
                 }
+                // The process that showed the file may have ended meanwhile; another may show it.
+                Err(_) if !process::exists(pid) => {}
                 Err(reason) => {
+                    if self.failed_libraries.len() >= MAX_FAILED {
+                        self.failed_libraries.clear();
+                    }
                     self.failed_libraries.insert(key);
                     self.note(format!("{} is not hooked: {reason}", file.path.display()));
                 }

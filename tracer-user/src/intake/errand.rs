@@ -65,6 +65,8 @@ pub enum Errand {
         first: u32,
         /// Last, inclusive.
         last: u32,
+        /// When the call was entered, ns: what was opened since is not meant.
+        time_ns: u64,
     },
 }
 
@@ -100,7 +102,7 @@ pub fn errand(record: &[u8]) -> Option<Errand> {
         What::Socket(Socket::Close { conn, .. }) => Some(Errand::Closed { conn }),
         What::Socket(Socket::Listen { fd }) => Some(Errand::Listener { pid, fd }),
         What::Socket(Socket::CloseRange { first, last }) => {
-            Some(Errand::CloseRange { pid, first, last })
+            Some(Errand::CloseRange { pid, first, last, time_ns: event.time_ns })
         }
         What::Process(Process::Fork { child }) => Some(Errand::Forked { parent: pid, child }),
         What::Process(Process::Exec) => Some(Errand::Exec { pid }),

@@ -70,7 +70,7 @@ impl Probes {
     /// fire for every process that maps it; the gate in the kernel lets only targets through.
     ///
     /// # Errors
-    /// Where the kernel refuses; what was attached before stays.
+    /// Where the kernel refuses; nothing of the file is attached then.
     pub fn attach_library(
         &mut self,
         key: LibraryKey,
@@ -107,11 +107,14 @@ impl Probes {
                 continue;
             }
             let sites = points.len() as u32;
-            let link = self
-                .uprobe(name)?
-                .attach(points, path, UProbeScope::AllProcesses)
-                .map_err(|error| ProbeError::Program { program: name, error })?;
-            self.attached.links.entry(key).or_default().push((name, link));
+            let attached = self.uprobe(name)?.attach(points, path, UProbeScope::AllProcesses);
+            match attached {
+                Ok(link) => self.attached.links.entry(key).or_default().push((name, link)),
+                Err(error) => {
+                    self.detach_library(key);
+                    return Err(ProbeError::Program { program: name, error });
+                }
+            }
             if counts {
                 coverage.hooked += sites;
             }
@@ -119,8 +122,8 @@ impl Probes {
         Ok(coverage)
     }
 
-    /// Takes a file's probes away: no traced process maps it any more.
-    pub fn detach_library(&mut self, key: LibraryKey) {
+    /// Takes a file's probes away: not all of them could be attached.
+    fn detach_library(&mut self, key: LibraryKey) {
         for (name, link) in self.attached.links.remove(&key).unwrap_or_default() {
             if let Ok(program) = self.uprobe(name) {
                 // A link that is gone already is what was wanted.

@@ -13,7 +13,7 @@ use super::ProbeError;
 pub struct Door {
     targets: HashMap<MapData, u32, [u8; 8]>,
     ports: HashMap<MapData, u32, u8>,
-    fds: HashMap<MapData, [u8; 8], [u8; 16]>,
+    fds: HashMap<MapData, [u8; 8], [u8; 24]>,
     policies: HashMap<MapData, u64, [u8; 8]>,
     late: HashMap<MapData, u32, u8>,
     settings: Array<MapData, u32>,
@@ -110,7 +110,13 @@ impl Door {
     ///
     /// # Errors
     /// Where the map is full.
-    pub fn seed(&mut self, pid: u32, fd: i32, class: Class) -> Result<u64, ProbeError> {
+    pub fn seed(
+        &mut self,
+        pid: u32,
+        fd: i32,
+        class: Class,
+        now_ns: u64,
+    ) -> Result<u64, ProbeError> {
         let key = pair(pid, fd as u32);
         if let Some((id, known)) = self.lookup(pid, fd)
             && known != Class::Unknown as u32
@@ -119,7 +125,7 @@ impl Door {
         }
         self.next_id += 1;
         let id = self.next_id;
-        match self.fds.insert(&key, &info(id, class), BPF_NOEXIST) {
+        match self.fds.insert(&key, &info(id, now_ns, class), BPF_NOEXIST) {
             Ok(()) => Ok(id),
             Err(error) => match self.lookup(pid, fd) {
                 Some((id, _)) => Ok(id),
@@ -133,8 +139,15 @@ impl Door {
     ///
     /// # Errors
     /// Where the map is full.
-    pub fn share(&mut self, pid: u32, fd: i32, id: u64, class: Class) -> Result<(), ProbeError> {
-        match self.fds.insert(&pair(pid, fd as u32), &info(id, class), BPF_NOEXIST) {
+    pub fn share(
+        &mut self,
+        pid: u32,
+        fd: i32,
+        id: u64,
+        class: Class,
+        now_ns: u64,
+    ) -> Result<(), ProbeError> {
+        match self.fds.insert(&pair(pid, fd as u32), &info(id, now_ns, class), BPF_NOEXIST) {
             Ok(()) => Ok(()),
             Err(_) if self.lookup(pid, fd).is_some() => Ok(()),
             Err(error) => Err(ProbeError::Map { map: "FDS", error }),
@@ -144,26 +157,38 @@ impl Door {
     /// What the kernel half knows of a descriptor: identity and class.
     pub fn lookup(&self, pid: u32, fd: i32) -> Option<(u64, u32)> {
         let value = self.fds.get(&pair(pid, fd as u32), 0).ok()?;
-        let (id, rest) = value.split_first_chunk::<8>()?;
-        let class = rest.first_chunk::<4>()?;
-        Some((u64::from_ne_bytes(*id), u32::from_ne_bytes(*class)))
+        let (id, _, class) = fields(&value)?;
+        Some((id, class))
     }
 
-    /// Forgets descriptors: `close_range` closed them, or their process is gone.
+    /// Forgets descriptors that were opened before `before_ns` (ns of `CLOCK_MONOTONIC`):
+    /// `close_range` closed them, or their process is gone. Returns the identities that they had.
     ///
     /// # Errors
     /// Where the kernel refuses.
-    pub fn forget(&mut self, pid: u32, wanted: impl Fn(i32) -> bool) -> Result<(), ProbeError> {
-        let dead: Vec<_> = self
-            .fds
-            .keys()
-            .filter_map(Result::ok)
-            .filter(|key| {
-                let fd = key.last_chunk::<4>().map_or(-1, |fd| i32::from_ne_bytes(*fd));
-                key.first_chunk::<4>() == Some(&pid.to_ne_bytes()) && wanted(fd)
-            })
-            .collect();
-        dead.iter().try_for_each(|key| removed(self.fds.remove(key), "FDS"))
+    pub fn forget(
+        &mut self,
+        pid: u32,
+        before_ns: u64,
+        wanted: impl Fn(i32) -> bool,
+    ) -> Result<Vec<u64>, ProbeError> {
+        let ours = |key: &[u8; 8]| {
+            let fd = key.last_chunk::<4>().map_or(-1, |fd| i32::from_ne_bytes(*fd));
+            key.first_chunk::<4>() == Some(&pid.to_ne_bytes()) && wanted(fd)
+        };
+        let keys: Vec<_> = self.fds.keys().filter_map(Result::ok).filter(ours).collect();
+        let mut forgotten = Vec::new();
+        for key in keys {
+            let Some((id, made_ns, _)) = self.fds.get(&key, 0).ok().as_ref().and_then(fields)
+            else {
+                continue;
+            };
+            if made_ns < before_ns {
+                removed(self.fds.remove(&key), "FDS")?;
+                forgotten.push(id);
+            }
+        }
+        Ok(forgotten)
     }
 
     /// Decides how much of a connection is taken: `Some(n)` bytes per call, or `None` for nothing,
@@ -197,10 +222,18 @@ impl Door {
     }
 }
 
-fn info(id: u64, class: Class) -> [u8; 16] {
-    let mut out = [0; 16];
-    let (left, right) = out.split_at_mut(8);
-    left.copy_from_slice(&id.to_ne_bytes());
-    right.copy_from_slice(&pair(class as u32, 0));
+/// A descriptor's entry, in the layout of [`tracer_ebpf::wire::policy::FdInfo`].
+fn info(id: u64, made_ns: u64, class: Class) -> [u8; 24] {
+    let mut out = [0; 24];
+    let parts = [id.to_ne_bytes(), made_ns.to_ne_bytes(), pair(class as u32, 0)];
+    out.chunks_exact_mut(8).zip(parts).for_each(|(slot, part)| slot.copy_from_slice(&part));
     out
+}
+
+/// Identity, time and class of a descriptor's entry.
+fn fields(entry: &[u8; 24]) -> Option<(u64, u64, u32)> {
+    let (id, rest) = entry.split_first_chunk::<8>()?;
+    let (made_ns, rest) = rest.split_first_chunk::<8>()?;
+    let class = rest.first_chunk::<4>()?;
+    Some((u64::from_ne_bytes(*id), u64::from_ne_bytes(*made_ns), u32::from_ne_bytes(*class)))
 }

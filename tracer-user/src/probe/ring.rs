@@ -47,12 +47,17 @@ impl Ring {
         count
     }
 
-    /// Hands a copy of every run of launches that is still gathering to `sink`, marked open. The
-    /// counts are cumulative, so reading them races with nothing.
+    /// Hands a copy of every run of launches that is still gathering to `sink`, marked open. Counts
+    /// are cumulative, so a run may be read while it grows; one that is being begun meanwhile is
+    /// left for the next time.
     pub fn gathering(&self, mut sink: impl FnMut(&[u8])) {
         const COUNT: usize = offset_of!(Launches, count);
         const FLAGS: usize = offset_of!(Launches, header) + offset_of!(Header, flags);
-        for (_, mut run) in self.launches.iter().filter_map(Result::ok) {
+        for (thread, mut run) in self.launches.iter().filter_map(Result::ok) {
+            let again = self.launches.get(&thread, 0);
+            if !again.is_ok_and(|again| identity(&again) == identity(&run)) {
+                continue;
+            }
             if run.get(COUNT..COUNT + 4).is_none_or(|count| count == [0; 4]) {
                 continue;
             }
@@ -63,6 +68,15 @@ impl Ring {
             sink(&run);
         }
     }
+}
+
+/// What does not change while a run grows: its identity, first launch, stream and function.
+fn identity(run: &[u8; RUN_BYTES]) -> [Option<&[u8]>; 2] {
+    const FROM: usize = offset_of!(Launches, run_id);
+    const LAST: usize = offset_of!(Launches, last_ns);
+    const STREAM: usize = offset_of!(Launches, stream);
+    const COUNT: usize = offset_of!(Launches, count);
+    [run.get(FROM..LAST), run.get(STREAM..COUNT)]
 }
 
 /// The descriptor polls readable when the kernel half asks to be read before its time.

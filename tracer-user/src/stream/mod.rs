@@ -19,6 +19,6 @@ pub mod tuples;
 #[cfg(test)]
 mod tests;
 
-pub use exchange::{Exchange, Flow, FlowKind, Out, Outcome, Role, Stamp};
+pub use exchange::{Exchange, Flow, FlowKind, Out, Outcome, Role, Stamp, reason};
 pub use limits::{Counters, Limits};
 pub use streams::Streams;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     chunks,
+    losses::Losses,
     model::{
         Arrival, Evidence, GpuSummary, KernelCount, Link, Method, OperationBounds, PhaseName,
         SCHEMA, Timeline,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     gpu::{self, OpDone, OpKind, Wait, WaitPhase},
-    stream::Exchange,
+    stream::{self, Exchange},
 };
 
 /// Links listed of one request at most, and kernels.
@@ -30,6 +31,8 @@ pub mod reason {
     pub const GPU_UNPROVEN: &str = "gpu-work-unproven";
     /// Calls of the driver were lost around its GPU work.
     pub const LOST_CUDA_EVENTS: &str = "lost-cuda-events";
+    /// The request was open for longer than GPU work is kept: its earlier part is missing.
+    pub const HORIZON: &str = "horizon";
     /// The driver library was hooked while the request was being served: earlier calls are missing.
     pub const HOOKED_LATE: &str = "driver-hooked-late";
 }
@@ -50,6 +53,10 @@ pub struct Context<'a> {
     pub kernel_name: &'a dyn Fn(u64) -> Option<String>,
     /// When the response before it on its connection was written, for a pipelined request, else 0.
     pub after_ns: u64,
+    /// What ended before this time has been forgotten, ns.
+    pub horizon_ns: u64,
+    /// When events were lost.
+    pub losses: &'a Losses,
     /// The driver was hooked while the request was being served.
     pub hooked_late: bool,
 }
@@ -70,11 +77,20 @@ pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) ->
     let mut stretches = found.stretches;
     // Waits were laid first: a GPU phase wins over the write that happens to surround it.
     stretches.extend(host_stretches(exchange, start_ns, end_ns));
+    stretches.extend(context.work.map(|_| Stretch {
+        detail: "horizon",
+        ..Stretch::observed(PhaseName::Unattributed, exchange.last_read.exit_ns, context.horizon_ns)
+    }));
     let phases = tile(start_ns, end_ns, &stretches);
     let chunks = chunks::summarise(exchange, start_ns, &phases);
     let mut incomplete = exchange.incomplete.clone();
     incomplete.extend(found.incomplete);
     incomplete.extend(context.hooked_late.then_some(reason::HOOKED_LATE));
+    incomplete
+        .extend(context.losses.touch(start_ns, end_ns).then_some(stream::reason::LOST_EVENTS));
+    if context.work.is_some() && exchange.last_read.exit_ns < context.horizon_ns {
+        incomplete.push(reason::HORIZON);
+    }
     incomplete.sort_unstable();
     incomplete.dedup();
     let ids = ids(context.seed, exchange.id);

@@ -5,14 +5,16 @@
 
 mod build;
 mod chunks;
+mod losses;
 pub mod model;
 mod neighbours;
 pub mod tile;
 mod work;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use build::{Context, build};
+use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
 use work::Work;
@@ -58,6 +60,8 @@ struct Process {
     mapped_ns: u64,
     /// When its driver was hooked, ns.
     hooked_ns: u64,
+    /// It has ended.
+    gone: bool,
 }
 
 impl Process {
@@ -79,10 +83,14 @@ struct Waiting {
 pub struct Timelines {
     realtime_offset_ns: i64,
     seed: [u8; 16],
-    processes: HashMap<u32, Process>,
+    processes: BTreeMap<u32, Process>,
     pending: VecDeque<Waiting>,
     /// When the last response of each connection was written, ns.
     answered: HashMap<u64, u64>,
+    losses: Losses,
+    /// GPU work and requests that ended before this time have been forgotten although an open
+    /// request might have needed them, ns.
+    horizon_ns: u64,
     counts: Counts,
 }
 
@@ -92,9 +100,11 @@ impl Timelines {
         Self {
             realtime_offset_ns,
             seed,
-            processes: HashMap::new(),
+            processes: BTreeMap::new(),
             pending: VecDeque::new(),
             answered: HashMap::new(),
+            losses: Losses::default(),
+            horizon_ns: 0,
             counts: Counts::default(),
         }
     }
@@ -103,19 +113,33 @@ impl Timelines {
     pub fn on_fact(&mut self, time_ns: u64, fact: &ProcFact) {
         match fact {
             ProcFact::Target { pid, exe, comm, cuda } => {
-                if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(pid) {
-                    self.processes.retain(|_, process| !process.neighbours.is_empty());
-                }
                 let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
-                let process = self.processes.entry(*pid).or_default();
+                let process = self.process(*pid);
                 process.service = name.to_owned();
                 process.cuda |= cuda;
+                process.gone = false;
             }
-            ProcFact::Coverage { pid, .. } => {
-                self.processes.entry(*pid).or_default().hooked_ns = time_ns;
-            }
-            ProcFact::Descriptor { .. } | ProcFact::Gone { .. } => {}
+            ProcFact::Coverage { pid, .. } => self.process(*pid).hooked_ns = time_ns,
+            ProcFact::Gone { pid } => self.process(*pid).gone = true,
+            ProcFact::Descriptor { .. } => {}
         }
+    }
+
+    /// What is known of a process. Beyond the cap those that have ended are forgotten, then the
+    /// one with the lowest number.
+    fn process(&mut self, pid: u32) -> &mut Process {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
+            self.processes.retain(|_, process| !process.gone);
+            if self.processes.len() >= MAX_PROCESSES {
+                self.processes.pop_first();
+            }
+        }
+        self.processes.entry(pid).or_default()
+    }
+
+    /// Events were lost between two times, ns.
+    pub fn on_loss(&mut self, from_ns: u64, to_ns: u64) {
+        self.losses.add(from_ns, to_ns);
     }
 
     /// A process mapped code: perhaps the driver.
@@ -134,7 +158,7 @@ impl Timelines {
             Out::Refine(refine) => refine.pid,
             Out::Failure(failure) => failure.pid,
         };
-        let process = self.processes.entry(pid).or_default();
+        let process = self.process(pid);
         process.cuda = true;
         process.work.add(out);
     }
@@ -145,15 +169,14 @@ impl Timelines {
             self.counts.outgoing += 1;
             return;
         }
-        let process = self.processes.entry(exchange.pid).or_default();
         let mut after_ns = 0;
-        if process.cuda {
+        if self.process(exchange.pid).cuda {
             if self.answered.len() >= MAX_ANSWERED {
                 self.answered.clear();
             }
             let before = self.answered.insert(exchange.conn, exchange.end_ns);
             after_ns = before.filter(|end| *end > exchange.first_read.exit_ns).unwrap_or(0);
-            process.neighbours.add(&exchange, after_ns);
+            self.process(exchange.pid).neighbours.add(&exchange, after_ns);
         }
         self.pending.push_back(Waiting { exchange, after_ns });
     }
@@ -181,6 +204,7 @@ impl Timelines {
             self.counts.built += 1;
             out.push(self.build(&exchange, after_ns, None, gpu));
         }
+        self.losses.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
         if !self.processes.values().any(|process| process.cuda) {
             return;
         }
@@ -195,11 +219,15 @@ impl Timelines {
     }
 
     /// Work that ended before this time belongs to no request that is open or waits.
-    fn needed_from(&self, watermark_ns: u64, streams: &Streams) -> u64 {
+    fn needed_from(&mut self, watermark_ns: u64, streams: &Streams) -> u64 {
         let waiting = self.pending.iter().map(|waiting| waiting.exchange.first_read.exit_ns);
         let open = streams.open().map(|exchange| exchange.first_read.exit_ns);
         let first = waiting.chain(open).min().unwrap_or(watermark_ns).min(watermark_ns);
-        first.max(watermark_ns.saturating_sub(HORIZON_NS))
+        let horizon = watermark_ns.saturating_sub(HORIZON_NS);
+        if first < horizon && watermark_ns != u64::MAX {
+            self.horizon_ns = horizon;
+        }
+        first.max(horizon)
     }
 
     fn note_open(&mut self, streams: &Streams) {
@@ -249,6 +277,8 @@ impl Timelines {
             seed: self.seed,
             kernel_name: &kernel_name,
             after_ns,
+            horizon_ns: self.horizon_ns,
+            losses: &self.losses,
             hooked_late: process.is_some_and(|process| process.hooked_late(exchange)),
         };
         build(exchange, now_ns, &context)

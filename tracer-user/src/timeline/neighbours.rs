@@ -66,11 +66,6 @@ impl Neighbours {
         }
     }
 
-    /// Whether nothing is remembered.
-    pub fn is_empty(&self) -> bool {
-        self.closed.is_empty() && self.open.is_empty()
-    }
-
     /// Other requests served in a stretch of time; at most [`MAX_SEARCHED`] closed ones are looked
     /// at, and `false` comes second where there were more.
     fn others(&self, id: u64, from_ns: u64, to_ns: u64) -> (Vec<&Span>, bool) {
