@@ -27,6 +27,9 @@ const PERIOD_NS: u64 = 20_000_000;
 const BATCH_BYTES: usize = 1 << 20;
 /// The programs' own statistics cost some file reads: every so many rounds.
 const ROUNDS_PER_STATISTICS: u64 = 20;
+/// How often a round waits for a record that a program has begun and not finished: a preempted
+/// uprobe holds up everything behind it, and the round must not be called over before.
+const PATIENCE: u32 = 20;
 /// Descriptors asked about, so that none is asked about for each of its calls.
 const MAX_ASKED: usize = 65_536;
 
@@ -168,6 +171,7 @@ impl Worker {
         if self.counts.launches_gather.load(Ordering::Relaxed) {
             self.from.ring.gathering(|record| push(bytes, lens, record));
         }
+        let mut patience = PATIENCE;
         loop {
             let (bytes, lens, asked) = (&mut self.bytes, &mut self.lens, &mut self.asked);
             let (errands, counts) = (&self.errands, &self.counts);
@@ -180,7 +184,7 @@ impl Worker {
                     push(bytes, lens, record);
                 });
                 count += taken as u64;
-                if taken == 0 || past_now {
+                if past_now || taken == 0 && !self.from.ring.is_held_up(&mut patience) {
                     break;
                 }
             }

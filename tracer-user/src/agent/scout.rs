@@ -35,6 +35,8 @@ use crate::{
 /// How often ports are looked at where processes are chosen by port, and targets whose end the
 /// kernel did not tell.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long the kernel's socket tables are believed: they are long on a busy machine.
+const TABLES_LAST: Duration = Duration::from_millis(100);
 /// Library files that could not be hooked, so that none is tried again for each process.
 const MAX_FAILED: usize = 1_024;
 /// Connections about which something was decided.
@@ -82,6 +84,10 @@ struct Worker {
     targets: HashMap<u32, bool>,
     by_inode: HashMap<u64, u64>,
     policies: HashSet<u64>,
+    /// Sockets that listen on wanted ports, when last looked.
+    listening: HashSet<u64>,
+    /// The socket tables that were read last, of which process and when.
+    tables: Option<(u32, Instant, Sockets)>,
     failed_libraries: HashSet<LibraryKey>,
     counts: Arc<ScoutCounts>,
 }
@@ -99,6 +105,8 @@ impl Scout {
             targets: HashMap::new(),
             by_inode: HashMap::new(),
             policies: HashSet::new(),
+            listening: HashSet::new(),
+            tables: None,
             failed_libraries: HashSet::new(),
             counts: Arc::clone(&counts),
         };
@@ -204,8 +212,11 @@ impl Worker {
 
     /// What the kernel does not tell: new listeners on wanted ports, and processes that are gone.
     fn look_around(&mut self) {
-        for pid in self.with.selectors.listeners() {
-            self.adopt(pid);
+        // Who holds a listener is only looked for when there is another one.
+        let listening = self.with.selectors.listening();
+        if listening != self.listening {
+            process::holders(&listening).into_iter().for_each(|pid| self.adopt(pid));
+            self.listening = listening;
         }
         let dead: Vec<u32> =
             self.targets.keys().copied().filter(|pid| !process::exists(*pid)).collect();
@@ -309,7 +320,7 @@ impl Worker {
 
     fn look_up(&mut self, pid: u32, fd: i32, conn: u64) {
         let Ok(inode) = process::socket_inode(pid, fd) else { return };
-        let kind = inode.map_or(Descriptor::Other, |inode| Sockets::of(pid).kind(inode));
+        let kind = inode.map_or(Descriptor::Other, |inode| self.socket_kind(pid, inode));
         // The number may have changed hands while we looked.
         if self.with.door.lookup(pid, fd).is_none_or(|(id, _)| id != conn) {
             return;
@@ -324,6 +335,23 @@ impl Worker {
             self.told("ignoring a descriptor", |door| door.set_policy(conn, capture));
         }
         self.describe(pid, fd, conn, kind);
+    }
+
+    /// What a socket is. The tables are read again where they are old, or do not know it.
+    fn socket_kind(&mut self, pid: u32, inode: u64) -> Descriptor {
+        let known = match &self.tables {
+            Some((of, at, tables)) if *of == pid && at.elapsed() < TABLES_LAST => {
+                tables.kind(inode)
+            }
+            _ => Descriptor::Other,
+        };
+        if known != Descriptor::Other {
+            return known;
+        }
+        let tables = Sockets::of(pid);
+        let kind = tables.kind(inode);
+        self.tables = Some((pid, Instant::now(), tables));
+        kind
     }
 
     fn look_up_listener(&mut self, pid: u32, fd: i32) {

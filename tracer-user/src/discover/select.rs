@@ -1,5 +1,7 @@
 //! Which processes are wanted.
 
+use std::collections::HashSet;
+
 use glob::Pattern;
 
 use super::process::{self, Program, Sockets, is_cuda_driver};
@@ -51,7 +53,7 @@ impl Selectors {
         if !self.exes.is_empty() || self.cuda {
             found.extend(process::all_pids().into_iter().filter(|pid| self.wants(*pid)));
         }
-        found.extend(self.listeners());
+        found.extend(process::holders(&self.listening()));
         found.extend(process::descendants(&found));
         found.retain(|pid| *pid != me && process::exists(*pid));
         found.sort_unstable();
@@ -59,14 +61,13 @@ impl Selectors {
         found
     }
 
-    /// Processes that listen on a wanted port, in this network namespace.
-    pub fn listeners(&self) -> Vec<u32> {
+    /// Inodes of the sockets that listen on a wanted port, in this network namespace.
+    pub fn listening(&self) -> HashSet<u64> {
         if self.ports.is_empty() {
-            return Vec::new();
+            return HashSet::new();
         }
         let sockets = Sockets::of(std::process::id());
-        let inodes = self.ports.iter().flat_map(|port| sockets.listeners(*port)).collect();
-        process::holders(&inodes)
+        self.ports.iter().flat_map(|port| sockets.listeners(*port)).collect()
     }
 }
 

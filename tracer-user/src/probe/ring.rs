@@ -3,12 +3,14 @@
 use std::{
     mem::offset_of,
     os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
 use aya::{
     Ebpf,
     maps::{HashMap, MapData, RingBuf},
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracer_ebpf::wire::{
     Header,
     cuda::{LAUNCHES_OPEN, Launches},
@@ -45,6 +47,20 @@ impl Ring {
             count += 1;
         }
         count
+    }
+
+    /// Whether records wait that cannot be read yet, since one before them is still being written.
+    /// Then sleeps a moment and takes one off `patience`, at whose end it gives up.
+    pub fn is_held_up(&self, patience: &mut u32) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.ring, PollFlags::IN)];
+        // The descriptor polls readable as long as anything lies in the ring.
+        if *patience == 0 || !poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
+            return false;
+        }
+        *patience -= 1;
+        std::thread::sleep(Duration::from_micros(500));
+        true
     }
 
     /// Hands a copy of every run of launches that is still gathering to `sink`, marked open. Counts
