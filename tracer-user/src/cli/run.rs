@@ -184,12 +184,11 @@ impl Feed {
     }
 
     fn input(&mut self, input: Input<'_>) {
-        if let Some(recording) = &mut self.recording
-            && let Err(why) = recording.push(input)
-        {
+        let (pipeline, out) = (&mut self.pipeline, &mut self.out);
+        let Some(recording) = &mut self.recording else { return pipeline.push(input, out) };
+        if let Err(why) = recording.push_and(input, &mut |written| pipeline.push(written, out)) {
             self.note(format!("the recording has stopped, tracing goes on: {why}"));
         }
-        self.pipeline.push(input, &mut self.out);
     }
 }
 

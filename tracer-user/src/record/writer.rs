@@ -169,17 +169,28 @@ impl<W: Write> Writer<W> {
             state: State::Running,
         };
         writer.buffer.extend_from_slice(&format::file_header(flags));
-        writer.input(&Input::Start(start))?;
+        writer.input(&Input::Start(start), &mut |_| {})?;
         Ok(writer)
     }
 
     /// Writes one input. An error is told once; after it the recording has stopped and inputs are
     /// passed over. The session's start is written already and passed over too.
     pub fn push(&mut self, input: Input<'_>) -> Result<(), Stopped> {
+        self.push_and(input, &mut |_| {})
+    }
+
+    /// As [`Self::push`], and hands the input on as it was written: what is overwritten in the file
+    /// is overwritten for whoever works on it now too, so that a replay gives the same.
+    pub fn push_and(
+        &mut self,
+        input: Input<'_>,
+        then: &mut dyn FnMut(Input<'_>),
+    ) -> Result<(), Stopped> {
         if self.state != State::Running || matches!(input, Input::Start(_)) {
+            then(input);
             return Ok(());
         }
-        let mut result = self.input(&input);
+        let mut result = self.input(&input, then);
         if let (Ok(()), Input::Tick { now_ns }) = (&result, input)
             && now_ns.saturating_sub(self.flushed_ns) >= FLUSH_NS
         {
@@ -229,8 +240,21 @@ impl<W: Write> Writer<W> {
         result.map_err(Stopped::from)
     }
 
-    fn input(&mut self, input: &Input<'_>) -> Result<(), Stopped> {
+    fn input(&mut self, input: &Input<'_>, then: &mut dyn FnMut(Input<'_>)) -> Result<(), Stopped> {
         let at = self.buffer.len();
+        let framed = self.frame(input, at);
+        match self.buffer.get(at + FRAME_HEADER_LEN..) {
+            Some(record) if framed.is_ok() && matches!(input, Input::Record(_)) => {
+                then(Input::Record(record));
+            }
+            _ => then(*input),
+        }
+        framed?;
+        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+    }
+
+    /// Adds a frame to the buffer, whose length was `at`.
+    fn frame(&mut self, input: &Input<'_>, at: usize) -> Result<(), Stopped> {
         self.buffer.extend_from_slice(&[0; FRAME_HEADER_LEN]);
         let kind = format::encode(input, &mut self.buffer)
             .map_err(|error| Stopped::Io(error.to_string()))?;
@@ -248,7 +272,7 @@ impl<W: Write> Writer<W> {
             return Err(Stopped::SizeCap(cap));
         }
         self.seal(at, kind);
-        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+        Ok(())
     }
 
     /// Redacts the frame that begins at `at` in the buffer and gives it its header.
