@@ -10,7 +10,13 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{
+        Timespec,
+        epoll::{self, CreateFlags, Event, EventData, EventFlags},
+    },
+    fd::OwnedFd,
+};
 
 use super::clock::monotonic_ns;
 use crate::{
@@ -95,6 +101,8 @@ pub struct Drain {
 
 struct Worker {
     from: Sources,
+    /// Tells of the kernel half's wake-ups.
+    wakes: OwnedFd,
     messages: SyncSender<Message>,
     errands: SyncSender<Errand>,
     asked: HashSet<u64>,
@@ -107,7 +115,7 @@ impl Drain {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Where the system has no thread left.
+    /// Where the system has no thread or descriptor left.
     pub fn start(
         from: Sources,
         messages: SyncSender<Message>,
@@ -115,8 +123,12 @@ impl Drain {
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let counts = Arc::new(DrainCounts::default());
+        let wakes = epoll::create(CreateFlags::CLOEXEC)?;
+        let edges = EventFlags::IN | EventFlags::ET;
+        epoll::add(&wakes, &from.ring, EventData::new_u64(0), edges)?;
         let mut worker = Worker {
             from,
+            wakes,
             messages,
             errands,
             asked: HashSet::new(),
@@ -154,12 +166,14 @@ impl Drain {
 }
 
 impl Worker {
-    /// Sleeps for a period, or until the kernel half says that the ring fills.
+    /// Sleeps for a period, or until the kernel half says that the ring fills. Edge-triggered: that
+    /// something lies in the ring is no reason to wake, or a busy server would keep this thread
+    /// awake for good.
     fn wait(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: PERIOD_NS as _ };
-        let mut fds = [PollFd::new(&self.from.ring, PollFlags::IN)];
+        let mut woken = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
         // An interrupted wait is a short one.
-        let _ = poll(&mut fds, Some(&timeout));
+        let _ = epoll::wait(&self.wakes, &mut woken, Some(&timeout));
     }
 
     /// Hands over everything up to now; `None` where nobody listens any more.
