@@ -22,7 +22,7 @@ use super::{
 use crate::{
     discover::{
         driver,
-        process::{self, MappedFile, OpenDescriptor, Sockets, is_cuda_driver},
+        process::{self, MappedFile, OpenDescriptor, Program, Sockets, is_cuda_driver},
         select::Selectors,
     },
     intake::{
@@ -250,12 +250,24 @@ impl Worker {
             self.note(format!("process {pid} cannot be traced: {error}"));
             return;
         }
+        self.enrol(pid, program, cuda);
+        self.hook(pid, &drivers);
+        self.seed_descriptors(pid, None);
+    }
+
+    /// Counts a process among the targets from now on.
+    fn enrol(&mut self, pid: u32, program: Program, cuda: bool) {
         self.targets.insert(pid, cuda);
         self.counts.adopted.fetch_add(1, Ordering::Relaxed);
         self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
-        self.fact(ProcFact::Target { pid, exe: program.exe, comm: program.comm, cuda });
-        self.hook(pid, &drivers);
-        self.seed_descriptors(pid, None);
+        self.introduce(pid, Some(program), cuda);
+    }
+
+    /// Tells the pipeline what program a target runs; nothing where it has ended meanwhile.
+    fn introduce(&self, pid: u32, program: Option<Program>, cuda: bool) {
+        if let Some(Program { exe, comm }) = program {
+            self.fact(ProcFact::Target { pid, exe, comm, cuda });
+        }
     }
 
     /// Tells the kernel half what the process had open before. A forked child's descriptors name
@@ -372,10 +384,7 @@ impl Worker {
             let open: HashSet<i32> = open.iter().map(|descriptor| descriptor.fd).collect();
             self.forget(pid, before_ns, |fd| !open.contains(&fd));
             self.targets.insert(pid, false);
-            if let Some(program) = process::program(pid) {
-                let (exe, comm) = (program.exe, program.comm);
-                self.fact(ProcFact::Target { pid, exe, comm, cuda: false });
-            }
+            self.introduce(pid, process::program(pid), false);
         } else if self.with.selectors.wants(pid) {
             self.adopt(pid);
         }
@@ -393,10 +402,7 @@ impl Worker {
                 self.told("marking a CUDA process", |door| door.trace(pid, capture, TARGET_CUDA));
                 self.targets.insert(pid, true);
                 self.hook(pid, &drivers);
-                if let Some(program) = process::program(pid) {
-                    let (exe, comm) = (program.exe, program.comm);
-                    self.fact(ProcFact::Target { pid, exe, comm, cuda: true });
-                }
+                self.introduce(pid, process::program(pid), true);
             }
             Some(true) => self.hook(pid, &drivers),
             None => {}
@@ -409,10 +415,7 @@ impl Worker {
         }
         let Some(program) = process::program(child) else { return self.gone(child) };
         let cuda = self.targets.get(&parent).copied().unwrap_or(false);
-        self.targets.insert(child, cuda);
-        self.counts.adopted.fetch_add(1, Ordering::Relaxed);
-        self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
-        self.fact(ProcFact::Target { pid: child, exe: program.exe, comm: program.comm, cuda });
+        self.enrol(child, program, cuda);
         self.seed_descriptors(child, Some(parent));
     }
 
