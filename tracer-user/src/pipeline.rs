@@ -63,6 +63,8 @@ pub struct Families {
     pub cuda: u64,
     /// Births and deaths.
     pub process: u64,
+    /// The scheduler's word, and waits.
+    pub sched: u64,
     /// Launches that the calls of the driver stand for.
     pub launches: u64,
 }
@@ -123,6 +125,7 @@ impl Pipeline {
                     self.timelines.on_map(event.time_ns, event.pid);
                 }
             }
+            What::Sched(_) => self.families.sched += 1,
             What::Proc(fact) => self.fact(event.time_ns, fact),
             What::Loss(losses) => {
                 self.losses.add(losses);
@@ -164,7 +167,10 @@ impl Pipeline {
                     self.coverage.insert(library.clone(), (u64::from(*hooked), u64::from(*exist)));
                 }
             }
-            ProcFact::Descriptor { .. } | ProcFact::Gone { .. } => {}
+            ProcFact::Descriptor { .. }
+            | ProcFact::Watched { .. }
+            | ProcFact::Shared { .. }
+            | ProcFact::Gone { .. } => {}
         }
     }
 
@@ -233,6 +239,7 @@ impl Pipeline {
             ("tcp", self.losses.tcp),
             ("cuda", self.losses.cuda),
             ("process", self.losses.process),
+            ("sched", self.losses.sched),
             ("nested programs", self.losses.recursion),
             ("unreadable records", counts.bad_records),
             ("evicted connections", streams.connections_evicted),

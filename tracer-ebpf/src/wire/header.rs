@@ -59,11 +59,21 @@ pub enum Kind {
     Exit = 50,
     /// [`super::process::MapExec`].
     MapExec = 51,
+    /// [`super::sched::OffCpu`].
+    SchedOffCpu = 64,
+    /// [`super::sched::Wait`].
+    SchedWait = 65,
+    /// [`super::sched::Yields`].
+    SchedYields = 66,
+    /// [`super::sched::Signal`].
+    SchedSignal = 67,
+    /// [`super::sched::EpollCtl`].
+    SchedEpollCtl = 68,
 }
 
 impl Kind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 22] = [
         Self::SocketIo,
         Self::SocketAccept,
         Self::SocketConnect,
@@ -81,5 +91,10 @@ impl Kind {
         Self::Exec,
         Self::Exit,
         Self::MapExec,
+        Self::SchedOffCpu,
+        Self::SchedWait,
+        Self::SchedYields,
+        Self::SchedSignal,
+        Self::SchedEpollCtl,
     ];
 }

@@ -25,7 +25,11 @@ pub enum Loss {
     MapTarget = 8,
     /// A launch's arguments could not be read; the launch was counted on an unknown stream.
     CudaArgs = 9,
+    /// The ring was full: a record of the scheduler or of a wait.
+    RingSched = 10,
+    /// No room to remember a thread.
+    MapThread = 11,
 }
 
 /// Number of loss counters.
-pub const LOSS_COUNT: u32 = 10;
+pub const LOSS_COUNT: u32 = 12;

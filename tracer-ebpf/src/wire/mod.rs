@@ -7,6 +7,7 @@ pub mod loss;
 pub mod offsets;
 pub mod policy;
 pub mod process;
+pub mod sched;
 pub mod socket;
 pub mod tcp;
 
@@ -14,7 +15,7 @@ pub use header::{Header, Kind};
 
 /// Version of the layout of everything in [`crate::wire`]. Raised with any change; a recording
 /// states the version that it was made with and is refused by an agent that speaks another.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 
 /// Fails the build when a record's size is not what both halves were told.
 #[macro_export]

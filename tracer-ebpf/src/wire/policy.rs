@@ -17,8 +17,16 @@ pub enum Class {
     Unix = 3,
     /// A TCP connection whose direction is not known yet.
     Tcp = 4,
-    /// Anything that carries no traffic of interest: ignored. The highest of all.
-    Other = 5,
+    /// One end of a pipe: told as a signal, without bytes. From here on nothing carries requests.
+    Pipe = 5,
+    /// An `eventfd`: told as a signal.
+    EventFd = 6,
+    /// One end of a `socketpair`: told as a signal.
+    Pair = 7,
+    /// An epoll instance: only its number matters.
+    Epoll = 8,
+    /// Anything of no interest: ignored. The highest of all.
+    Other = 9,
 }
 
 /// A process that is traced. Key of the map: process id (tgid).

@@ -325,7 +325,7 @@ impl Worker {
                 self.watch_port(local.port());
             }
             Descriptor::Other => return,
-            Descriptor::Tcp { .. } | Descriptor::Unix => {}
+            _ => {}
         }
         self.fact(ProcFact::Descriptor { pid, fd, conn, kind });
     }
@@ -339,7 +339,7 @@ impl Worker {
         }
         let capture = match kind {
             Descriptor::Other => Some(None),
-            Descriptor::Unix => Some(Some(0)),
+            Descriptor::Unix { .. } => Some(Some(0)),
             _ => None,
         };
         if let Some(capture) = capture.filter(|_| self.policies.len() < MAX_POLICIES) {
@@ -489,7 +489,10 @@ fn class_of(kind: Descriptor) -> Class {
         Descriptor::Tcp { server: true, .. } => Class::TcpServer,
         Descriptor::Tcp { server: false, .. } => Class::TcpClient,
         Descriptor::Listener { .. } => Class::Tcp,
-        Descriptor::Unix => Class::Unix,
+        Descriptor::Unix { .. } => Class::Unix,
+        Descriptor::Pipe { .. } => Class::Pipe,
+        Descriptor::EventFd { .. } => Class::EventFd,
+        Descriptor::Epoll => Class::Epoll,
         Descriptor::Other => Class::Other,
     }
 }

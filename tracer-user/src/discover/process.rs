@@ -146,7 +146,7 @@ impl Sockets {
                 peer: *peer,
                 server: self.listening.contains(&local.port()),
             },
-            None if self.unix.contains(&inode) => Descriptor::Unix,
+            None if self.unix.contains(&inode) => Descriptor::Unix { inode, peer: 0 },
             None => Descriptor::Other,
         }
     }

@@ -240,7 +240,10 @@ fn links(timeline: &Timeline, style: Style, out: &mut String) {
     for link in timeline.links.iter().take(SHOWN) {
         let evidence = match link.evidence {
             Evidence::SameThread => "same-thread",
+            Evidence::WakeChain => "wake-chain",
+            Evidence::Order => "order",
             Evidence::Overlap => "overlap",
+            Evidence::Ambiguous => "ambiguous",
         };
         let paint = if link.confidence >= 0.9 { Paint::Plain } else { Paint::Warn };
         let numbers = format!("confidence {:.2}, share {:.2}", link.confidence, link.share);

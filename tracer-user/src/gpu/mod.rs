@@ -98,7 +98,7 @@ impl Gpu {
             What::Socket(Socket::Io(_) | Socket::Accept { .. } | Socket::Connect { .. }) => {
                 self.with_known(*pid, out, |proc, env| proc.on_socket(*tid, *time_ns, env))
             }
-            What::Socket(_) | What::Tcp(_) => {}
+            What::Socket(_) | What::Tcp(_) | What::Sched(_) => {}
             What::Process(process) => self.on_process(*time_ns, *pid, *tid, process, out),
             What::Proc(ProcFact::Gone { pid }) => self.end(*pid, *time_ns, out),
             What::Proc(_) => {}

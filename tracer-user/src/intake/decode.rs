@@ -9,6 +9,7 @@ mod cuda;
 mod fields;
 #[cfg(test)]
 pub(crate) mod sample;
+mod sched;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -100,6 +101,11 @@ pub fn decode(record: &[u8]) -> Result<Decoded, DecodeError> {
             What::Process(Process::Exec)
         }
         Kind::Exit => What::Process(fields.exit(&header)?),
+        Kind::SchedOffCpu => What::Sched(fields.off_cpu()?),
+        Kind::SchedWait => What::Sched(fields.wait()?),
+        Kind::SchedYields => What::Sched(fields.yields()?),
+        Kind::SchedSignal => What::Sched(fields.signal()?),
+        Kind::SchedEpollCtl => What::Sched(fields.epoll_ctl()?),
         Kind::MapExec => {
             fields.exactly(size_of::<process::MapExec>())?;
             What::Process(Process::MapExec)

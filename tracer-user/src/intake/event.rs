@@ -31,6 +31,8 @@ pub enum What {
     Cuda(Cuda),
     /// Birth and death.
     Process(Process),
+    /// The scheduler's word, and calls in which threads wait.
+    Sched(Sched),
     /// An answer that `/proc` gave.
     Proc(ProcFact),
     /// Events were lost since the last such fact.
@@ -234,6 +236,122 @@ pub struct Call {
     pub payload: Bytes,
 }
 
+pub use tracer_ebpf::wire::sched::Call as SchedCall;
+
+/// The scheduler's word on one thread, and the calls in which it waits. Objects are futex addresses
+/// or open descriptions, by the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sched {
+    /// The thread is back on a processor. The event's time is the switch in.
+    OffCpu(Sleep),
+    /// A call that can wait has returned. The event's time is the exit.
+    Wait(WaitCall),
+    /// The thread yielded again and again.
+    Yields {
+        /// Entry of the first yield, ns.
+        first_ns: u64,
+        /// Entry of the last, ns.
+        last_ns: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Bytes went through a pipe, an `eventfd` or a `socketpair`. The event's time is the exit.
+    Signal {
+        /// The open description acted on.
+        object: u64,
+        /// Entry, ns; 0 where that was before tracing began.
+        enter_ns: u64,
+        /// Bytes, 0 for end of file, or a negative errno.
+        ret: i64,
+        /// Which way.
+        direction: Direction,
+    },
+    /// What an epoll instance watches has changed.
+    EpollCtl {
+        /// The epoll instance.
+        epoll: u64,
+        /// The open description, 0 where it is not followed.
+        object: u64,
+        /// Descriptor watched.
+        fd: i32,
+        /// It is watched from now on (`ADD`, `MOD`), or no longer (`DEL`).
+        watched: bool,
+    },
+}
+
+/// Time off the processor, ns of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    /// Switched out.
+    pub out_ns: u64,
+    /// Woken; `None` where it was preempted, or the wake was not seen.
+    pub woken_ns: Option<u64>,
+    /// Switched in.
+    pub in_ns: u64,
+    /// How it left.
+    pub state: SleepState,
+    /// Who was current when it was woken. An interrupt runs on top of whoever that is.
+    pub waker: Option<Waker>,
+}
+
+/// How a thread left the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SleepState {
+    /// It could have gone on.
+    Preempted,
+    /// It waits.
+    Interruptible,
+    /// It waits and cannot be interrupted: mostly for a disk.
+    Uninterruptible,
+    /// Stopped, traced, or being parked.
+    Other,
+}
+
+/// Who was current when a thread was woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waker {
+    /// Process.
+    pub pid: u32,
+    /// Thread, 0 for the idle task.
+    pub tid: u32,
+    /// The call that it was in, or had left last.
+    pub call: SchedCall,
+    /// It had left it.
+    pub left: bool,
+    /// The call's object.
+    pub object: u64,
+}
+
+/// A call that can wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitCall {
+    /// Which.
+    pub call: SchedCall,
+    /// Entry, ns; 0 where that was before tracing began.
+    pub enter_ns: u64,
+    /// What it waited for.
+    pub object: u64,
+    /// Longest wait that the caller allows.
+    pub timeout: Timeout,
+    /// What it returned.
+    pub ret: i64,
+    /// Futex: the operation word.
+    pub futex_op: u32,
+    /// The first time off the processor within it.
+    pub sleep: Option<Sleep>,
+}
+
+/// Longest wait that a caller allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// None: for ever.
+    Never,
+    /// So many ns.
+    After(u64),
+    /// One that is a point in time, or could not be read.
+    Some,
+}
+
 /// Birth and death of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Process {
@@ -283,6 +401,32 @@ pub enum ProcFact {
         /// What it is.
         kind: Descriptor,
     },
+    /// An epoll instance that was made before tracing began watches a descriptor.
+    Watched {
+        /// Process.
+        pid: u32,
+        /// The epoll instance.
+        epoll: u64,
+        /// The open description watched.
+        object: u64,
+        /// Its descriptor.
+        fd: i32,
+    },
+    /// A stretch of memory that processes share: futexes in it are the same for all.
+    Shared {
+        /// Process.
+        pid: u32,
+        /// First address.
+        from: u64,
+        /// First address behind.
+        to: u64,
+        /// Device of the file behind it.
+        device: u64,
+        /// Its inode.
+        inode: u64,
+        /// Offset in the file of `from`, bytes.
+        offset: u64,
+    },
     /// Sites of a library were hooked.
     Coverage {
         /// Process in which the library was found.
@@ -318,9 +462,28 @@ pub enum Descriptor {
         /// Address listened on.
         local: SocketAddr,
     },
-    /// A Unix socket.
-    Unix,
-    /// Nothing that carries requests.
+    /// A Unix socket. Its own inode and its peer's, 0 where unknown.
+    Unix {
+        /// Inode.
+        inode: u64,
+        /// Inode of the other end.
+        peer: u64,
+    },
+    /// One end of a pipe.
+    Pipe {
+        /// Inode, the same for both ends.
+        inode: u64,
+        /// It is the end that is written.
+        write_end: bool,
+    },
+    /// An `eventfd`.
+    EventFd {
+        /// The kernel's number for it (`eventfd-id` in `fdinfo`), 0 where unknown.
+        id: u64,
+    },
+    /// An epoll instance.
+    Epoll,
+    /// Nothing that carries requests or signals.
     Other,
 }
 
@@ -335,6 +498,9 @@ pub struct Losses {
     pub cuda: u64,
     /// Process records.
     pub process: u64,
+    /// Records of the scheduler and of waits, and threads that could not be remembered.
+    #[serde(default)]
+    pub sched: u64,
     /// Runs of kernel programs that the kernel skipped because they were nested.
     pub recursion: u64,
 }
@@ -346,6 +512,7 @@ impl Losses {
         self.tcp += other.tcp;
         self.cuda += other.cuda;
         self.process += other.process;
+        self.sched += other.sched;
         self.recursion += other.recursion;
     }
 

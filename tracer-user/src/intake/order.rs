@@ -145,6 +145,7 @@ fn payload_len(event: &Event) -> usize {
         | What::Tcp(_)
         | What::Cuda(Cuda::Launches(_))
         | What::Process(_)
+        | What::Sched(_)
         | What::Proc(_)
         | What::Loss(_) => 0,
     }
@@ -155,6 +156,8 @@ fn process_of(fact: &ProcFact) -> u32 {
     match fact {
         ProcFact::Target { pid, .. }
         | ProcFact::Descriptor { pid, .. }
+        | ProcFact::Watched { pid, .. }
+        | ProcFact::Shared { pid, .. }
         | ProcFact::Coverage { pid, .. }
         | ProcFact::Gone { pid } => *pid,
     }

@@ -89,7 +89,9 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
             let kind = Descriptor::Tcp { local: address(80), peer: address(81), server: true };
             ProcFact::Descriptor { pid, fd: 3, conn, kind }
         }
-        _ => ProcFact::Descriptor { pid, fd: 3, conn, kind: Descriptor::Unix },
+        _ => {
+            ProcFact::Descriptor { pid, fd: 3, conn, kind: Descriptor::Unix { inode: 1, peer: 2 } }
+        }
     }
 }
 

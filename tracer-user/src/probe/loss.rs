@@ -83,6 +83,7 @@ impl LossReader {
             tcp: at(Loss::RingTcp),
             cuda: at(Loss::RingCuda) + at(Loss::MapCudaCall) + at(Loss::CudaArgs),
             process: at(Loss::RingProcess) + at(Loss::MapTarget),
+            sched: at(Loss::RingSched) + at(Loss::MapThread),
             recursion: recursion_delta,
         })
     }

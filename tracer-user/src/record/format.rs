@@ -134,8 +134,8 @@ pub fn encode(input: &Input<'_>, to: &mut Vec<u8>) -> Result<FrameKind, serde_js
             FrameKind::Fact
         }
         Input::Losses { time_ns, losses } => {
-            let Losses { socket, tcp, cuda, process, recursion } = losses;
-            for number in [time_ns, socket, tcp, cuda, process, recursion] {
+            let Losses { socket, tcp, cuda, process, sched, recursion } = losses;
+            for number in [time_ns, socket, tcp, cuda, process, sched, recursion] {
                 to.extend_from_slice(&number.to_le_bytes());
             }
             FrameKind::Losses
@@ -165,8 +165,9 @@ pub fn decode_losses(payload: &[u8]) -> Option<(u64, Losses)> {
     let (tcp, rest) = split_u64(rest)?;
     let (cuda, rest) = split_u64(rest)?;
     let (process, rest) = split_u64(rest)?;
+    let (sched, rest) = split_u64(rest)?;
     let (recursion, rest) = split_u64(rest)?;
-    rest.is_empty().then_some((time_ns, Losses { socket, tcp, cuda, process, recursion }))
+    rest.is_empty().then_some((time_ns, Losses { socket, tcp, cuda, process, sched, recursion }))
 }
 
 /// A tick's payload.

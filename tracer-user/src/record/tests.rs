@@ -68,7 +68,7 @@ fn fact() -> impl Strategy<Value = ProcFact> {
         (address.clone(), address.clone(), any::<bool>())
             .prop_map(|(local, peer, server)| Descriptor::Tcp { local, peer, server }),
         address.prop_map(|local| Descriptor::Listener { local }),
-        Just(Descriptor::Unix),
+        Just(Descriptor::Unix { inode: 7, peer: 8 }),
         Just(Descriptor::Other),
     ];
     prop_oneof![
@@ -85,12 +85,8 @@ fn fact() -> impl Strategy<Value = ProcFact> {
 
 /// Any inputs behind a start; records that cannot be decoded only where `bad` says so.
 pub(super) fn inputs(bad: bool) -> impl Strategy<Value = Vec<Owned>> {
-    let losses = any::<[u64; 5]>().prop_map(|[socket, tcp, cuda, process, recursion]| Losses {
-        socket,
-        tcp,
-        cuda,
-        process,
-        recursion,
+    let losses = any::<[u64; 6]>().prop_map(|[socket, tcp, cuda, process, sched, recursion]| {
+        Losses { socket, tcp, cuda, process, sched, recursion }
     });
     let each = sample::each();
     let record = any_record().prop_map(move |record| match each.get(record.len() % each.len()) {

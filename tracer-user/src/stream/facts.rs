@@ -41,7 +41,7 @@ impl Streams {
                     self.not_a_connection(*conn);
                     self.bind(*pid, *fd, Named::Listener(local), time_ns, out);
                 }
-                Descriptor::Unix => {
+                Descriptor::Unix { .. } => {
                     self.introduce(*conn, *pid, time_ns, Family::Unix, false, out);
                     self.name(*pid, *fd, *conn, time_ns, out);
                     if let Some(conn) = self.conns.get_mut(conn) {
@@ -49,13 +49,19 @@ impl Streams {
                         conn.track.discard(&mut self.shared);
                     }
                 }
-                Descriptor::Other => self.not_a_connection(*conn),
+                Descriptor::Pipe { .. }
+                | Descriptor::EventFd { .. }
+                | Descriptor::Epoll
+                | Descriptor::Other => self.not_a_connection(*conn),
             },
             ProcFact::Gone { pid } => {
                 let gone = self.names.exit(*pid);
                 self.unname_all(&gone, time_ns, out);
             }
-            ProcFact::Target { .. } | ProcFact::Coverage { .. } => {}
+            ProcFact::Target { .. }
+            | ProcFact::Watched { .. }
+            | ProcFact::Shared { .. }
+            | ProcFact::Coverage { .. } => {}
         }
     }
 

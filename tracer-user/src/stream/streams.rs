@@ -37,7 +37,7 @@ impl Streams {
             What::Process(process) => self.on_process(event, process, out),
             What::Proc(fact) => self.on_fact(event.time_ns, fact, out),
             What::Loss(losses) => self.on_loss(losses),
-            What::Cuda(_) => {}
+            What::Cuda(_) | What::Sched(_) => {}
         }
     }
 

@@ -121,7 +121,7 @@ impl Timelines {
             }
             ProcFact::Coverage { pid, .. } => self.process(*pid).hooked_ns = time_ns,
             ProcFact::Gone { pid } => self.process(*pid).gone = true,
-            ProcFact::Descriptor { .. } => {}
+            ProcFact::Descriptor { .. } | ProcFact::Watched { .. } | ProcFact::Shared { .. } => {}
         }
     }
 

@@ -94,6 +94,14 @@ pub enum PhaseName {
     SocketWait,
     /// From the first to the last byte read.
     Receive,
+    /// The request's thread, or the event loop that owns its socket, was serving something else.
+    ThreadBusy,
+    /// Waiting behind other requests, for a worker, or for a batch to form.
+    Queue,
+    /// Running on behalf of the request.
+    Cpu,
+    /// Could run, but had no core.
+    RunQueue,
     /// Waiting for a copy to the device.
     H2d,
     /// Waiting for kernels.
@@ -104,6 +112,12 @@ pub enum PhaseName {
     Gpu,
     /// Allocating device memory, loading modules.
     Alloc,
+    /// Waiting for the answer to a request that the server made of another.
+    Dependency,
+    /// Waiting for a lock that somebody else held.
+    Lock,
+    /// Waiting for a disk, or for a page of memory.
+    Io,
     /// Writing the response: from the first byte's write to the last byte's.
     Send,
     /// Nothing seen says what happened.
@@ -112,15 +126,22 @@ pub enum PhaseName {
 
 impl PhaseName {
     /// Every name, in display order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 17] = [
         Self::AcceptQueue,
         Self::SocketWait,
         Self::Receive,
+        Self::ThreadBusy,
+        Self::Queue,
+        Self::Cpu,
+        Self::RunQueue,
         Self::H2d,
         Self::Kernel,
         Self::D2h,
         Self::Gpu,
         Self::Alloc,
+        Self::Dependency,
+        Self::Lock,
+        Self::Io,
         Self::Send,
         Self::Unattributed,
     ];
@@ -131,11 +152,18 @@ impl PhaseName {
             Self::AcceptQueue => "accept-queue",
             Self::SocketWait => "socket-wait",
             Self::Receive => "receive",
+            Self::ThreadBusy => "thread-busy",
+            Self::Queue => "queue",
+            Self::Cpu => "cpu",
+            Self::RunQueue => "run-queue",
             Self::H2d => "h2d",
             Self::Kernel => "kernel",
             Self::D2h => "d2h",
             Self::Gpu => "gpu",
             Self::Alloc => "alloc",
+            Self::Dependency => "dependency",
+            Self::Lock => "lock",
+            Self::Io => "io",
             Self::Send => "send",
             Self::Unattributed => "unattributed",
         }
@@ -248,8 +276,15 @@ pub enum Evidence {
     /// One thread read the request, called the driver and wrote the response, and served nothing
     /// else meanwhile.
     SameThread,
+    /// Wakes lead from the thread that read the request to the one that did the work, and back.
+    WakeChain,
+    /// By position: reads match hand-offs and completions match responses, and both ways name the
+    /// same request.
+    Order,
     /// The step ran while the request was open, on another thread of the process.
     Overlap,
+    /// Several requests come into question.
+    Ambiguous,
 }
 
 /// GPU work of one request.

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use tracer_ebpf::wire::{Header, Kind, cuda, process, socket, tcp};
+use tracer_ebpf::wire::{Header, Kind, cuda, process, sched, socket, tcp};
 
 use crate::intake::event::IoCall;
 
@@ -30,6 +30,11 @@ pub(crate) fn size(kind: Kind) -> usize {
         Kind::Exec => size_of::<process::Exec>(),
         Kind::Exit => size_of::<process::Exit>(),
         Kind::MapExec => size_of::<process::MapExec>(),
+        Kind::SchedOffCpu => size_of::<sched::OffCpu>(),
+        Kind::SchedWait => size_of::<sched::Wait>(),
+        Kind::SchedYields => size_of::<sched::Yields>(),
+        Kind::SchedSignal => size_of::<sched::Signal>(),
+        Kind::SchedEpollCtl => size_of::<sched::EpollCtl>(),
     }
 }
 

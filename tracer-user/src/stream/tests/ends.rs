@@ -141,7 +141,7 @@ fn an_upgrade_is_an_exchange_and_then_a_flow() {
 #[test]
 fn unix_sockets_and_unknown_protocols_are_flows() {
     let mut world = World::new();
-    world.fact(6, 6, Descriptor::Unix);
+    world.fact(6, 6, Descriptor::Unix { inode: 1, peer: 2 });
     world.read(6, GET);
     world.fact(7, 7, Descriptor::Tcp { local: local(), peer: peer(), server: true });
     world.read(7, b"\x01\x02\x03");

@@ -116,7 +116,7 @@ fn a_stale_call_does_not_take_a_reused_descriptor_away() {
 #[test]
 fn accepted_from_a_unix_listener_is_unix() {
     let mut world = World::new();
-    world.fact(LISTEN, 44, Descriptor::Unix);
+    world.fact(LISTEN, 44, Descriptor::Unix { inode: 1, peer: 2 });
     let enter_ns = world.now;
     world.event(What::Socket(Socket::Accept {
         conn: 5,

@@ -71,7 +71,7 @@ fn any_event() -> impl Strategy<Value = What> {
             2 => What::Process(Process::Exec),
             3 => What::Loss(Losses { socket: 1, tcp: 1, ..Losses::default() }),
             4 => fact(Descriptor::Listener { local }),
-            5 => fact(Descriptor::Unix),
+            5 => fact(Descriptor::Unix { inode: 1, peer: 2 }),
             6 => fact(Descriptor::Other),
             _ => fact(Descriptor::Tcp { local, peer, server: fd % 2 == 0 }),
         }
