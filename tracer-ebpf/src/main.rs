@@ -12,6 +12,8 @@ mod probes;
 mod state;
 #[cfg(target_arch = "bpf")]
 mod targets;
+#[cfg(target_arch = "bpf")]
+mod threads;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

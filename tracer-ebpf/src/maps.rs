@@ -12,7 +12,7 @@ use tracer_ebpf::wire::{
     policy::{ConnPolicy, FdInfo, FdKey, SETTING_COUNT, Target},
 };
 
-use crate::state::{Pending, PendingCall, PendingKey, Scratch, Streak};
+use crate::state::{PendingCall, PendingKey, Scratch, Streak, Thread};
 
 /// Everything that goes to user space. The agent sets its size when it loads.
 #[map]
@@ -35,14 +35,10 @@ pub static FDS: HashMap<FdKey, FdInfo> = HashMap::with_max_entries(131_072, 0);
 #[map]
 pub static CONN_POLICY: HashMap<u64, ConnPolicy> = HashMap::with_max_entries(131_072, 0);
 
-/// System calls between entry and exit, by thread. Owner: the kernel half.
+/// Threads of the targets, by thread id. Owner: the kernel half; user space adds those that were
+/// there before.
 #[map]
-pub static PENDING: HashMap<u64, Pending> = HashMap::with_max_entries(32_768, 0);
-
-/// Threads that may be in a system call which they entered before tracing began: its exit is taken
-/// with the arguments that the registers still hold. Owner: user space; used once.
-#[map]
-pub static LATE: HashMap<u32, u8> = HashMap::with_max_entries(65_536, 0);
+pub static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(32_768, 0);
 
 /// Driver calls between entry and return, by thread and function. Owner: the kernel half.
 #[map]

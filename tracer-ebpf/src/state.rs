@@ -1,20 +1,82 @@
 //! What the probes keep in maps between one event and the next: values that user space never sees.
 
-use tracer_ebpf::wire::socket::{Io, MAX_CAPTURE};
+use tracer_ebpf::wire::{
+    policy::{THREAD_BYTES, ThreadSeed},
+    sched::Sleep,
+    socket::{Io, MAX_CAPTURE},
+};
+
+/// A thread of a target. Its own programs write it, those of the system calls while it runs and
+/// the switch to it before it does; `wake` alone is written by others, while it sleeps or is about
+/// to.
+#[repr(C)]
+pub struct Thread {
+    /// What user space may have said.
+    pub seed: ThreadSeed,
+    /// The system call that it is in.
+    pub pending: Pending,
+    /// Object of `call`.
+    pub object: u64,
+    /// [`tracer_ebpf::wire::sched::Call`]: what it is in, or was last.
+    pub call: u8,
+    /// 1: it has left that call.
+    pub left: u8,
+    /// 1: it launches on the GPU, and its launches may be gathering.
+    pub gathers: u8,
+    /// 1: it has ended and will be switched out for the last time.
+    pub exiting: u8,
+    /// State bits of the last switch out.
+    pub state: u16,
+    pub pad: u16,
+    /// Last switch out; 0 while it runs and where that was not seen.
+    pub out_ns: u64,
+    /// The last wake.
+    pub wake: Wake,
+    /// The first sleep within the call that it is in, for the call's record; `out_ns` 0 where
+    /// there was none.
+    pub first: Sleep,
+    /// Its streak of yields.
+    pub yields: Yielding,
+}
+
+const _: () = assert!(size_of::<Thread>() == THREAD_BYTES);
 
 /// A system call between its entry and its exit.
-#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Pending {
+    /// 0 where that was before tracing began.
     pub enter_ns: u64,
     pub conn_id: u64,
-    pub args: [u64; 5],
+    pub args: [u64; 6],
     pub fd: i32,
     pub capture_len: u32,
     pub flags: u16,
+    /// [`crate::probes::syscall::Op`]; 0: in no call whose exit matters.
     pub op: u8,
     pub class: u8,
     pub pad: u32,
+}
+
+/// Who woke a thread, and when; `ns` 0: nobody.
+#[repr(C)]
+pub struct Wake {
+    pub ns: u64,
+    pub object: u64,
+    pub tgid: u32,
+    pub tid: u32,
+    pub call: u8,
+    pub flags: u8,
+    pub pad: [u8; 6],
+}
+
+/// Yields one after the other; `count` 0: none.
+#[repr(C)]
+pub struct Yielding {
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Back on a processor since.
+    pub back_ns: u64,
+    pub count: u64,
 }
 
 /// A socket record being put together. Twice the capture, so that offset and length can be masked

@@ -29,6 +29,7 @@ use crate::{
     maps::{CUDA_CALLS, LAUNCHES, RING, STREAKS},
     state::{PendingCall, PendingKey, Streak},
     targets::target,
+    threads,
 };
 
 /// A run of launches is sent at the latest when a further launch finds it this old, ns.
@@ -157,6 +158,8 @@ fn try_cuda_launch(ctx: &ProbeContext) -> Option<()> {
     if LAUNCHES.insert(&ids, &run, 0).is_err() {
         lose(Loss::MapLaunches, 1);
         flush_run(&mut run, time);
+    } else if let Some(thread) = threads::current(ids) {
+        thread.gathers = 1;
     }
     Some(())
 }
@@ -215,7 +218,9 @@ fn flush_run(run: &mut Launches, time_ns: u64) {
     run.count = 0;
 }
 
-/// Sends what the thread has gathered: before another driver call, and before it may sleep.
+/// Sends what the thread has gathered: before another driver call, and before it may sleep in a
+/// system call. Not when it is switched out: that may be in the middle of a program that gathers,
+/// and the agent reads what lies here in every round.
 #[inline(never)]
 pub fn flush(ids: u64) {
     if let Some(run) = LAUNCHES.get_ptr_mut(&ids) {

@@ -1,134 +1,207 @@
-//! Which system calls are looked at, and how their arguments are found (x86-64).
+//! The two programs that see every system call.
 //!
-//! Two raw tracepoints see every system call; a table of one byte per number decides in a few
-//! nanoseconds whether to go on. That is cheaper than a tracepoint per call, and two programs let
-//! go at once where dozens of perf events take seconds.
+//! A table of one byte per number decides in a few nanoseconds whether to go on. That is cheaper
+//! than a tracepoint per call, and two programs let go at once where dozens of perf events take
+//! seconds. What a thread is in is kept in its own entry, written where it lies.
 
-/// What a system call is to us. The numbers are those of `asm/unistd_64.h`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Op {
-    Ignored = 0,
-    Read = 1,
-    Write = 2,
-    Readv = 3,
-    Writev = 4,
-    Recvfrom = 5,
-    Sendto = 6,
-    Recvmsg = 7,
-    Sendmsg = 8,
-    Recvmmsg = 9,
-    Sendmmsg = 10,
-    Sendfile = 11,
-    Splice = 12,
-    Accept = 16,
-    Connect = 17,
-    Close = 18,
-    Dup = 19,
-    Dup2 = 20,
-    Fcntl = 21,
-    CloseRange = 22,
-    Shutdown = 23,
-    Listen = 24,
-    Socket = 25,
-    /// Returns a descriptor that carries no requests.
-    Opens = 26,
-    /// Writes two such descriptors to memory (first argument).
-    OpensPair = 27,
-    /// The same, fourth argument.
-    OpensSocketPair = 28,
-    Mmap = 29,
-    /// The thread may sleep: gathered launches are sent before.
-    Waits = 30,
+mod table;
+
+use aya_ebpf::{
+    helpers::bpf_probe_read_kernel, macros::raw_tracepoint, programs::RawTracePointContext,
+};
+use tracer_ebpf::wire::{
+    Kind,
+    loss::Loss,
+    policy::{Class, Setting},
+    process::MapExec,
+    sched::Call,
+};
+
+use self::table::{NR_AT, REGS_AT, Regs, op};
+pub use self::table::{Op, waits};
+use super::{
+    cuda, fds,
+    sched::{self, signal, wait, yields},
+    socket,
+};
+use crate::{
+    emit::{header, now, pid_tgid, send},
+    state::Thread,
+    targets::{is_on, target},
+    threads,
+};
+
+const PROT_EXEC: u64 = 4;
+
+/// Every system call's entry.
+#[raw_tracepoint]
+pub fn sys_enter(ctx: RawTracePointContext) -> u32 {
+    try_sys_enter(&ctx);
+    0
 }
 
-const SIZE: usize = 512;
-
-const fn table() -> [u8; SIZE] {
-    let mut t = [0u8; SIZE];
-    t[0] = Op::Read as u8;
-    t[1] = Op::Write as u8;
-    t[3] = Op::Close as u8;
-    t[9] = Op::Mmap as u8;
-    t[19] = Op::Readv as u8;
-    t[20] = Op::Writev as u8;
-    t[32] = Op::Dup as u8;
-    t[33] = Op::Dup2 as u8;
-    t[40] = Op::Sendfile as u8;
-    t[41] = Op::Socket as u8;
-    t[42] = Op::Connect as u8;
-    t[43] = Op::Accept as u8;
-    t[44] = Op::Sendto as u8;
-    t[45] = Op::Recvfrom as u8;
-    t[46] = Op::Sendmsg as u8;
-    t[47] = Op::Recvmsg as u8;
-    t[48] = Op::Shutdown as u8;
-    t[50] = Op::Listen as u8;
-    t[53] = Op::OpensSocketPair as u8;
-    t[72] = Op::Fcntl as u8;
-    t[275] = Op::Splice as u8;
-    t[288] = Op::Accept as u8; // accept4
-    t[292] = Op::Dup2 as u8; // dup3
-    t[299] = Op::Recvmmsg as u8;
-    t[307] = Op::Sendmmsg as u8;
-    t[436] = Op::CloseRange as u8;
-    // open, creat, openat, openat2, epoll_create, epoll_create1, eventfd, eventfd2, signalfd,
-    // signalfd4, timerfd_create, inotify_init, inotify_init1, memfd_create, pidfd_open
-    let opens = [2, 85, 257, 437, 213, 291, 284, 290, 282, 289, 283, 253, 294, 319, 434];
-    let mut i = 0;
-    while i < opens.len() {
-        t[opens[i]] = Op::Opens as u8;
-        i += 1;
-    }
-    t[22] = Op::OpensPair as u8; // pipe
-    t[293] = Op::OpensPair as u8; // pipe2
-    // poll, select, sched_yield, nanosleep, futex, clock_nanosleep, epoll_wait, pselect6, ppoll,
-    // epoll_pwait, epoll_pwait2, futex_waitv
-    let waits = [7, 23, 24, 35, 202, 230, 232, 270, 271, 281, 441, 449];
-    let mut i = 0;
-    while i < waits.len() {
-        t[waits[i]] = Op::Waits as u8;
-        i += 1;
-    }
-    t
-}
-
-static OPS: [u8; SIZE] = table();
-
-/// What the system call with this number is to us.
 #[inline(always)]
-pub fn op(nr: u64) -> u8 {
-    if nr >= SIZE as u64 {
-        return Op::Ignored as u8;
+fn try_sys_enter(ctx: &RawTracePointContext) -> Option<()> {
+    let op = op(ctx.arg::<u64>(1));
+    if op == Op::Ignored as u8 || op == Op::Mmap as u8 {
+        return None;
     }
-    // SAFETY: the index was checked; volatile keeps the check in front of the load.
-    unsafe { core::ptr::read_volatile((&raw const OPS).cast::<u8>().add(nr as usize)) }
+    let ids = pid_tgid();
+    let thread = threads::current(ids)?;
+    let time_ns = now();
+    if thread.gathers != 0 {
+        cuda::flush(ids);
+    }
+    if thread.first.out_ns != 0 {
+        sched::tell_held(ids, thread, time_ns);
+    }
+    if thread.yields.count != 0 && op != Op::Yield as u8 {
+        yields::tell(ids, thread, time_ns);
+    }
+    thread.seed.late = 0;
+    thread.wake.ns = 0;
+    thread.object = 0;
+    thread.left = 0;
+    if op == Op::Yield as u8 {
+        thread.call = Call::Yield as u8;
+        yields::note(ids, thread, time_ns);
+        return None;
+    }
+    if !begin(thread, op, time_ns, ctx.arg::<u64>(0)) || !enter(ids, thread) {
+        thread.pending.op = 0;
+    }
+    Some(())
 }
 
-/// The registers of `struct pt_regs` (x86-64, `asm/ptrace.h`) from `r10` to `orig_ax`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Regs {
-    r10: u64,
-    r9: u64,
-    r8: u64,
-    ax: u64,
-    cx: u64,
-    dx: u64,
-    si: u64,
-    di: u64,
-    orig_ax: u64,
+/// Takes over the call's arguments; `false` where they cannot be read.
+#[inline(always)]
+fn begin(thread: &mut Thread, op: u8, enter_ns: u64, regs: u64) -> bool {
+    let at = regs as usize + REGS_AT;
+    // SAFETY: the raw tracepoint's first argument points to the registers.
+    let Ok(regs) = (unsafe { bpf_probe_read_kernel(at as *const Regs) }) else { return false };
+    let p = &mut thread.pending;
+    p.enter_ns = enter_ns;
+    p.conn_id = 0;
+    p.args = regs.args();
+    p.fd = p.args[0] as i32;
+    p.capture_len = thread.seed.capture_len;
+    p.flags = 0;
+    p.op = op;
+    p.class = Class::Unknown as u8;
+    true
 }
 
-/// Offset of `r10` in `struct pt_regs`.
-pub const REGS_AT: usize = 56;
-/// Offset of `orig_ax`, the system call's number.
-pub const NR_AT: usize = 120;
-
-impl Regs {
-    /// The first five arguments.
-    #[inline(always)]
-    pub fn args(&self) -> [u64; 5] {
-        [self.di, self.si, self.dx, self.r10, self.r8]
+/// What is to be done at entry; `true` where the exit matters too.
+#[inline(always)]
+fn enter(ids: u64, thread: &mut Thread) -> bool {
+    let op = thread.pending.op;
+    if op <= Op::Splice as u8 {
+        socket::enter_io(ids, thread)
+    } else if waits(op) {
+        wait::enter(ids, thread)
+    } else {
+        enter_other(ids, thread)
     }
+}
+
+#[inline(never)]
+fn enter_other(ids: u64, thread: &mut Thread) -> bool {
+    let op = thread.pending.op;
+    if op == Op::FutexWake as u8 || op == Op::FutexRequeue as u8 {
+        wait::enter_wake(thread)
+    } else if op == Op::EpollCtl as u8 {
+        thread.call = Call::Other as u8;
+        thread.object = fds::object(ids, thread.pending.fd);
+        true
+    } else if op == Op::Clone as u8 {
+        thread.call = Call::Clone as u8;
+        false
+    } else if op == Op::Exit as u8 {
+        thread.call = Call::Exit as u8;
+        false
+    } else {
+        socket::enter_other(ids, thread)
+    }
+}
+
+/// Every system call's exit.
+#[raw_tracepoint]
+pub fn sys_exit(ctx: RawTracePointContext) -> u32 {
+    try_sys_exit(&ctx);
+    0
+}
+
+#[inline(always)]
+fn try_sys_exit(ctx: &RawTracePointContext) -> Option<()> {
+    let nr_at = ctx.arg::<u64>(0) as usize + NR_AT;
+    // SAFETY: the raw tracepoint's first argument points to the registers.
+    let op = op(unsafe { bpf_probe_read_kernel(nr_at as *const u64) }.ok()?);
+    if op == Op::Ignored as u8 {
+        return None;
+    }
+    let ids = pid_tgid();
+    if op == Op::Mmap as u8 {
+        return exit_mmap(ids, ctx.arg::<u64>(0), ctx.arg::<u64>(1) as i64);
+    }
+    let thread = threads::own(ids)?;
+    thread.left = 1;
+    if thread.pending.op == op {
+        leave(ids, thread, ctx.arg::<u64>(1) as i64);
+    } else if thread.seed.late != 0 {
+        late_exit(ids, thread, op, ctx.arg::<u64>(0), ctx.arg::<u64>(1) as i64);
+    }
+    thread.pending.op = 0;
+    Some(())
+}
+
+/// A call that was entered before tracing began: a server that waits in `accept` or `recv` when we
+/// attach would otherwise lose its next request. The registers still hold the arguments.
+#[inline(never)]
+fn late_exit(ids: u64, thread: &mut Thread, op: u8, regs: u64, ret: i64) {
+    thread.seed.late = 0;
+    let moves = op <= Op::Splice as u8 || op == Op::Accept as u8 || op == Op::Connect as u8;
+    let wanted = waits(op) || moves && ret >= 0;
+    let entered = wanted && begin(thread, op, 0, regs) && enter(ids, thread);
+    thread.left = 1;
+    if thread.first.out_ns != 0 && !(entered && waits(op)) {
+        sched::tell_held(ids, thread, now());
+    }
+    if entered {
+        leave(ids, thread, ret);
+    }
+}
+
+#[inline(never)]
+fn leave(ids: u64, thread: &mut Thread, ret: i64) {
+    let op = thread.pending.op;
+    let time_ns = now();
+    if op <= Op::Splice as u8 {
+        if fds::signals(u32::from(thread.pending.class)) {
+            signal::exit(ids, &thread.pending, ret, time_ns);
+        } else {
+            socket::exit_io(ids, &thread.pending, ret, time_ns);
+        }
+    } else if waits(op) {
+        wait::exit(ids, thread, ret, time_ns);
+    } else if op == Op::EpollCtl as u8 {
+        signal::exit_epoll_ctl(ids, &thread.pending, ret, time_ns);
+    } else {
+        socket::exit_other(ids, &thread.pending, ret, time_ns);
+    }
+}
+
+/// A file mapped as executable: arguments three (protection) and five (descriptor).
+#[inline(never)]
+fn exit_mmap(ids: u64, regs: u64, ret: i64) -> Option<()> {
+    if !is_on(Setting::AllMaps) {
+        target(ids)?;
+    }
+    let at = regs as usize + REGS_AT;
+    // SAFETY: the raw tracepoint's first argument points to the registers.
+    let args = unsafe { bpf_probe_read_kernel(at as *const Regs) }.ok()?.args();
+    if ret >= 0 && args[2] & PROT_EXEC != 0 && (args[4] as i32) >= 0 {
+        let header = header(Kind::MapExec, 0, size_of::<MapExec>(), ids, now());
+        send(MapExec { header, address: ret as u64 }, Loss::RingProcess);
+    }
+    Some(())
 }

@@ -32,10 +32,15 @@ pub enum Field {
     NewTaskPid,
     NewTaskCloneFlags,
     ExitGroupDead,
+    ExecOldPid,
+    SwitchPrevState,
+    SwitchNextPid,
+    WakingPid,
+    WakeupNewPid,
 }
 
 /// Number of fields.
-pub const FIELD_COUNT: usize = 27;
+pub const FIELD_COUNT: usize = 32;
 
 /// Offset of a field that this kernel's record does not have.
 pub const ABSENT: u32 = u32::MAX;
@@ -91,4 +96,9 @@ pub const FIELDS: [FieldInfo; FIELD_COUNT] = [
     row("task", "task_newtask", "pid", 4),
     row("task", "task_newtask", "clone_flags", 8),
     row("sched", "sched_process_exit", "group_dead", 1),
+    row("sched", "sched_process_exec", "old_pid", 4),
+    row("sched", "sched_switch", "prev_state", 8),
+    row("sched", "sched_switch", "next_pid", 4),
+    row("sched", "sched_waking", "pid", 4),
+    row("sched", "sched_wakeup_new", "pid", 4),
 ];

@@ -44,6 +44,25 @@ assert_size!(Target, 8);
 /// they wait.
 pub const TARGET_CUDA: u32 = 1;
 
+/// A thread of a target. Key of the map: thread id. What user space says of one that was there
+/// before; the kernel half keeps more behind it, zero at first: [`THREAD_BYTES`] in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThreadSeed {
+    /// Its process.
+    pub tgid: u32,
+    /// Payload bytes taken per call, as [`Target`] has them.
+    pub capture_len: u32,
+    /// 1: it may be in a system call which it entered before tracing began.
+    pub late: u32,
+    /// Zero.
+    pub pad: u32,
+}
+assert_size!(ThreadSeed, 16);
+
+/// Bytes of a thread's entry.
+pub const THREAD_BYTES: usize = 232;
+
 /// Key of the descriptor map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -92,7 +111,10 @@ pub enum Setting {
     AllMaps = 0,
     /// New programs of every process are reported, not only the targets'.
     AllExecs = 1,
+    /// The scheduler's tracepoints are attached: a thread is forgotten when it is switched out for
+    /// the last time, not already when it ends.
+    Sched = 2,
 }
 
 /// Number of settings.
-pub const SETTING_COUNT: u32 = 2;
+pub const SETTING_COUNT: u32 = 3;

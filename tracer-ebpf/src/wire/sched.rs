@@ -57,8 +57,10 @@ pub const WAKER_LEFT: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sleep {
-    /// Switched out; 0: no such time (in [`Wait`]: the thread did not leave the processor, or an
-    /// [`OffCpu`] of its own tells). A new thread's first: when it was made runnable.
+    /// Switched out; 0: no such time (in [`Wait`]: the thread did not leave the processor and no
+    /// wake was seen, or an [`OffCpu`] of its own tells). Where the switch out was not seen, the
+    /// wake: a new thread's first record, and that of a thread which slept when tracing began. All
+    /// three times are the wake where it came while the thread was still about to sleep.
     pub out_ns: u64,
     /// Woken (`sched_waking`); 0 where it was not: it was preempted, or the wake was not seen.
     pub woken_ns: u64,
@@ -70,8 +72,8 @@ pub struct Sleep {
     pub waker_tgid: u32,
     /// Thread current at the wake; 0 for the idle task.
     pub waker_tid: u32,
-    /// The kernel's state bits at the switch out: 0 preempted or yielding, 1 interruptible sleep,
-    /// 2 uninterruptible.
+    /// The kernel's state bits at the switch out: 0 preempted or yielding, 1 interruptible sleep
+    /// (also where the switch out was not seen), 2 uninterruptible.
     pub state: u16,
     /// [`Call`] of the waker.
     pub waker_call: u8,
@@ -82,11 +84,14 @@ pub struct Sleep {
 }
 assert_size!(Sleep, 48);
 
-/// A thread is back on a processor (`sched_switch`), outside a call that [`Wait`] tells of.
+/// A thread is back on a processor (`sched_switch`), and no [`Wait`] will tell. Left out: short
+/// times in which a thread let others run inside `sched_yield`, for which [`Yields`] stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct OffCpu {
-    /// Time: the switch in. The header names the thread that was switched in.
+    /// Time: the switch in; a little later where the thread slept when tracing began, and the call
+    /// turned out to be none that [`Wait`] tells of. The header names the thread that was switched
+    /// in.
     pub header: Header,
     /// When and why.
     pub sleep: Sleep,
@@ -99,7 +104,8 @@ pub const NO_TIMEOUT: u64 = u64::MAX;
 pub const SOME_TIMEOUT: u64 = u64::MAX - 1;
 
 /// A call that can wait has returned. Left out: calls that asked without waiting and found nothing
-/// (`EAGAIN` of a futex, a zero timeout with nothing ready) and futex operations that do not wait.
+/// (`EAGAIN` of a futex, a zero timeout with nothing ready) unless they slept all the same, and
+/// operations that do not wait (futex wakes, `io_uring_enter` that only submits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wait {
@@ -120,14 +126,14 @@ pub struct Wait {
     pub call: u8,
     /// Zero.
     pub pad: [u8; 3],
-    /// The thread's first time off the processor within the call; further ones come before as
-    /// [`OffCpu`].
+    /// The thread's first sleep within the call; further ones, and times in which it was preempted,
+    /// come before as [`OffCpu`].
     pub sleep: Sleep,
 }
 assert_size!(Wait, 24 + 40 + 48);
 
-/// A thread called `sched_yield` again and again. Told when it has done something else since, or
-/// yields again after a pause.
+/// A thread called `sched_yield` again and again. Told when it enters another followed call, ends,
+/// or yields again after it ran for 200 µs without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Yields {
@@ -153,7 +159,7 @@ pub struct Signal {
     pub enter_ns: u64,
     /// The open description acted on.
     pub object: u64,
-    /// Bytes, 0 for end of file, or a negative errno.
+    /// Bytes (messages of `recvmmsg`, `sendmmsg`), 0 for end of file, or a negative errno.
     pub ret: i64,
     /// Descriptor.
     pub fd: i32,

@@ -243,16 +243,40 @@ impl Worker {
         let drivers = process::mapped(pid, is_cuda_driver).unwrap_or_default();
         let cuda = !drivers.is_empty();
         let flags = if cuda { TARGET_CUDA } else { 0 };
-        for tid in process::threads(pid) {
-            self.told("a call that a thread is in will be missed", |door| door.expect_exit(tid));
-        }
+        self.seed_threads(pid);
         if let Err(error) = self.with.door.trace(pid, self.with.capture_len, flags) {
             self.note(format!("process {pid} cannot be traced: {error}"));
             return;
         }
+        // Threads that were made between the look and the tracing. From now on the kernel half
+        // sees new ones itself.
+        while self.seed_threads(pid) {}
         self.enrol(pid, program, cuda);
         self.hook(pid, &drivers);
         self.seed_descriptors(pid, None);
+    }
+
+    /// Tells the kernel half of the threads that the process has; whether any was new to it.
+    fn seed_threads(&mut self, pid: u32) -> bool {
+        let capture_len = self.with.capture_len;
+        let mut any_new = false;
+        for tid in process::threads(pid) {
+            match self.with.door.seed_thread(pid, tid, capture_len) {
+                Ok(true) => {
+                    any_new = true;
+                    // It may have ended between the listing and now, unseen.
+                    if !process::has_thread(pid, tid) {
+                        self.told("forgetting a thread", |door| door.forget_thread(tid));
+                    }
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    self.note(format!("thread {tid} of process {pid} is missed: {error}"));
+                    return false;
+                }
+            }
+        }
+        any_new
     }
 
     /// Counts a process among the targets from now on.

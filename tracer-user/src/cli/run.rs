@@ -114,6 +114,9 @@ fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
     if let Availability::Unavailable(why) = &probes.tcp {
         view.note(&format!("arrivals are not seen, requests start at the server's read: {why}"));
     }
+    if let Availability::Unavailable(why) = &probes.sched {
+        view.note(&format!("when threads ran and who woke them is not seen: {why}"));
+    }
     if let Availability::Unavailable(why) = &probes.cuda {
         view.note(&format!("the CUDA driver is not seen: {why}"));
     }

@@ -74,6 +74,11 @@ pub fn threads(pid: u32) -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// Whether the process has this thread.
+pub fn has_thread(pid: u32, tid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+}
+
 /// The parent of a process. The name in `/proc/<pid>/stat` may hold spaces and parentheses; the
 /// fields behind it begin after the last parenthesis.
 fn parent(pid: u32) -> Option<u32> {

@@ -4,7 +4,7 @@ use aya::{
     Ebpf,
     maps::{Array, HashMap, MapData, MapError},
 };
-use tracer_ebpf::wire::policy::{CONN_ID_FROM_USER, Class, Setting};
+use tracer_ebpf::wire::policy::{CONN_ID_FROM_USER, Class, Setting, THREAD_BYTES};
 
 use super::ProbeError;
 
@@ -15,12 +15,13 @@ pub struct Door {
     ports: HashMap<MapData, u32, u8>,
     fds: HashMap<MapData, [u8; 8], [u8; 24]>,
     policies: HashMap<MapData, u64, [u8; 8]>,
-    late: HashMap<MapData, u32, u8>,
+    threads: HashMap<MapData, u32, [u8; THREAD_BYTES]>,
     settings: Array<MapData, u32>,
     next_id: u64,
 }
 
 const BPF_NOEXIST: u64 = 1;
+const BPF_EXIST: u64 = 2;
 
 fn take<T>(ebpf: &mut Ebpf, map: &'static str) -> Result<T, ProbeError>
 where
@@ -57,7 +58,7 @@ impl Door {
             ports: take(ebpf, "PORTS")?,
             fds: take(ebpf, "FDS")?,
             policies: take(ebpf, "CONN_POLICY")?,
-            late: take(ebpf, "LATE")?,
+            threads: take(ebpf, "THREADS")?,
             settings: take(ebpf, "SETTINGS")?,
             next_id: CONN_ID_FROM_USER,
         })
@@ -73,20 +74,40 @@ impl Door {
             .map_err(|error| ProbeError::Map { map: "TARGETS", error })
     }
 
-    /// Says that the thread may be inside a system call already. To be said before the process is
-    /// traced.
+    /// Says that a target has this thread, which may be inside a system call already. `false` where
+    /// the kernel half knew. To be said before the process is traced, and again afterwards of the
+    /// threads that it has made meanwhile.
     ///
     /// # Errors
     /// Where the map is full.
-    pub fn expect_exit(&mut self, tid: u32) -> Result<(), ProbeError> {
-        self.late.insert(&tid, &1, 0).map_err(|error| ProbeError::Map { map: "LATE", error })
+    pub fn seed_thread(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        capture_len: u32,
+    ) -> Result<bool, ProbeError> {
+        match self.threads.insert(&tid, &thread(pid, capture_len), BPF_NOEXIST) {
+            Ok(()) => Ok(true),
+            Err(_) if self.threads.get(&tid, 0).is_ok() => Ok(false),
+            Err(error) => Err(ProbeError::Map { map: "THREADS", error }),
+        }
     }
 
-    /// Traces a process no more.
+    /// A thread that was said to be there had ended by then.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn forget_thread(&mut self, tid: u32) -> Result<(), ProbeError> {
+        removed(self.threads.remove(&tid), "THREADS")
+    }
+
+    /// Traces a process no more. Its threads' entries go with the threads, but for a first thread
+    /// that had ended before it was said to be there.
     ///
     /// # Errors
     /// Where the kernel refuses.
     pub fn untrace(&mut self, pid: u32) -> Result<(), ProbeError> {
+        removed(self.threads.remove(&pid), "THREADS")?;
         removed(self.targets.remove(&pid), "TARGETS")
     }
 
@@ -161,6 +182,33 @@ impl Door {
         Some((id, class))
     }
 
+    /// Says what a descriptor is that the kernel half met before user space knew. Returns `false`
+    /// where it names something else by now.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set_class(
+        &mut self,
+        pid: u32,
+        fd: i32,
+        conn: u64,
+        class: Class,
+    ) -> Result<bool, ProbeError> {
+        let key = pair(pid, fd as u32);
+        let Some((id, made_ns, _)) = self.fds.get(&key, 0).ok().as_ref().and_then(fields) else {
+            return Ok(false);
+        };
+        if id != conn {
+            return Ok(false);
+        }
+        match self.fds.insert(&key, &info(id, made_ns, class), BPF_EXIST) {
+            Ok(()) => Ok(true),
+            // Closed between the two looks.
+            Err(_) if self.fds.get(&key, 0).is_err() => Ok(false),
+            Err(error) => Err(ProbeError::Map { map: "FDS", error }),
+        }
+    }
+
     /// Forgets descriptors that were opened before `before_ns` (ns of `CLOCK_MONOTONIC`):
     /// `close_range` closed them, or their process is gone. Returns the identities that they had.
     ///
@@ -220,6 +268,15 @@ impl Door {
             .set(setting as u32, &1, 0)
             .map_err(|error| ProbeError::Map { map: "SETTINGS", error })
     }
+}
+
+/// A thread's entry, which begins as [`tracer_ebpf::wire::policy::ThreadSeed`] does: process,
+/// capture length, and 1 for a thread that may be in a call. What follows is the kernel half's own.
+fn thread(pid: u32, capture_len: u32) -> [u8; THREAD_BYTES] {
+    let mut out = [0; THREAD_BYTES];
+    let parts = [pair(pid, capture_len), pair(1, 0)];
+    out.chunks_exact_mut(8).zip(parts).for_each(|(slot, part)| slot.copy_from_slice(&part));
+    out
 }
 
 /// A descriptor's entry, in the layout of [`tracer_ebpf::wire::policy::FdInfo`].

@@ -24,6 +24,7 @@ use aya::{
     sys::{UProbeMultiFeature, is_uprobe_multi_supported},
 };
 use thiserror::Error;
+use tracer_ebpf::wire::policy::Setting;
 
 /// The kernel half, as built by `cargo xtask ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/spanprobe-ebpf"));
@@ -123,6 +124,8 @@ pub struct Probes {
     mode: UprobeMode,
     /// The TCP tracepoints, which tell when bytes arrived.
     pub tcp: Availability,
+    /// The scheduler's tracepoints, which tell when threads ran and who woke them.
+    pub sched: Availability,
     /// The CUDA probes.
     pub cuda: Availability,
     attached: attach::Libraries,
@@ -133,10 +136,12 @@ const PROCESS_PROGRAMS: [(&str, &str); 3] =
     [("task", "task_newtask"), ("sched", "sched_process_exec"), ("sched", "sched_process_exit")];
 const TCP_PROGRAMS: [(&str, &str); 3] =
     [("tcp", "tcp_probe"), ("sock", "inet_sock_set_state"), ("tcp", "tcp_retransmit_skb")];
+const SCHED_PROGRAMS: [(&str, &str); 3] =
+    [("sched", "sched_switch"), ("sched", "sched_waking"), ("sched", "sched_wakeup_new")];
 
 impl Probes {
     /// Loads the kernel half and attaches the families that need no target's files: system calls
-    /// and processes (an error where these fail), TCP (a degradation where it fails).
+    /// and processes (an error where these fail), TCP and the scheduler (degradations).
     ///
     /// # Errors
     /// Without rights, on a kernel that refuses a program, and where tracefs is not mounted.
@@ -158,16 +163,11 @@ impl Probes {
         for (category, name) in PROCESS_PROGRAMS {
             attach_tracepoint(&mut ebpf, category, name)?;
         }
-        let tcp = match &offsets.tcp_missing {
-            Some(reason) => Availability::Unavailable(reason.clone()),
-            None => {
-                match TCP_PROGRAMS.iter().try_for_each(|(c, n)| attach_tracepoint(&mut ebpf, c, n))
-                {
-                    Ok(()) => Availability::Available,
-                    Err(error) => Availability::Unavailable(error.to_string()),
-                }
-            }
-        };
+        let tcp = family(&mut ebpf, &TCP_PROGRAMS, offsets.tcp_missing);
+        let sched = family(&mut ebpf, &SCHED_PROGRAMS, offsets.sched_missing);
+        if sched == Availability::Available {
+            turn_on(&mut ebpf, Setting::Sched)?;
+        }
         let mode = if settings.force_perf_uprobes || !multi_supported() {
             UprobeMode::Perf
         } else {
@@ -177,7 +177,7 @@ impl Probes {
             Ok(()) => Availability::Available,
             Err(error) => Availability::Unavailable(error.to_string()),
         };
-        Ok(Self { ebpf, mode, tcp, cuda, attached: attach::Libraries::default() })
+        Ok(Self { ebpf, mode, tcp, sched, cuda, attached: attach::Libraries::default() })
     }
 
     /// How uprobes are attached on this kernel.
@@ -242,6 +242,36 @@ fn attach_tracepoint(
         .load()
         .and_then(|()| program.attach(category, name).map(drop))
         .map_err(|error| ProbeError::Program { program: name, error })
+}
+
+/// Attaches all tracepoints of a family, or none.
+fn family(
+    ebpf: &mut Ebpf,
+    programs: &[(&str, &'static str)],
+    missing: Option<String>,
+) -> Availability {
+    if let Some(reason) = missing {
+        return Availability::Unavailable(reason);
+    }
+    match programs.iter().try_for_each(|(c, n)| attach_tracepoint(ebpf, c, n)) {
+        Ok(()) => Availability::Available,
+        Err(error) => {
+            for (_, name) in programs {
+                // Unloading detaches; one that was not loaded yet is what was wanted.
+                let _ = program::<TracePoint>(ebpf, name).map(TracePoint::unload);
+            }
+            Availability::Unavailable(error.to_string())
+        }
+    }
+}
+
+/// Turns a switch on before the door takes its map.
+fn turn_on(ebpf: &mut Ebpf, setting: Setting) -> Result<(), ProbeError> {
+    const MAP: &str = "SETTINGS";
+    let map = ebpf.map_mut(MAP).ok_or(ProbeError::Missing(MAP))?;
+    aya::maps::Array::<_, u32>::try_from(map)
+        .and_then(|mut settings| settings.set(setting as u32, &1, 0))
+        .map_err(|error| ProbeError::Map { map: MAP, error })
 }
 
 fn load_cuda(ebpf: &mut Ebpf, mode: UprobeMode) -> Result<(), ProbeError> {

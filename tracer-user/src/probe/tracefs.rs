@@ -7,7 +7,11 @@ use tracer_ebpf::wire::offsets::{ABSENT, FIELD_COUNT, FIELDS};
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Fields that a kernel may lack without harm.
-const OPTIONAL: [(&str, &str); 1] = [("sched_process_exit", "group_dead")];
+const OPTIONAL: [(&str, &str); 2] =
+    [("sched_process_exit", "group_dead"), ("sched_process_exec", "old_pid")];
+
+/// The scheduler's tracepoints.
+const SCHED: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
 
 /// What the kernel half is told about this kernel's records.
 pub struct Offsets {
@@ -15,6 +19,8 @@ pub struct Offsets {
     pub table: [u32; FIELD_COUNT],
     /// Why the TCP tracepoints cannot be used, where they cannot.
     pub tcp_missing: Option<String>,
+    /// Why the scheduler's tracepoints cannot be used, where they cannot.
+    pub sched_missing: Option<String>,
 }
 
 /// Reads the offset of every field.
@@ -30,6 +36,7 @@ pub fn offsets() -> Result<Offsets, String> {
     let mut formats: HashMap<&str, Option<String>> = HashMap::new();
     let mut table = [ABSENT; FIELD_COUNT];
     let mut tcp_missing = None;
+    let mut sched_missing = None;
     for (slot, info) in table.iter_mut().zip(FIELDS) {
         let format = formats.entry(info.event).or_insert_with(|| {
             let path = root.join("events").join(info.category).join(info.event).join("format");
@@ -45,10 +52,13 @@ pub fn offsets() -> Result<Offsets, String> {
             Err(reason) if matches!(info.category, "tcp" | "sock") => {
                 tcp_missing.get_or_insert(reason);
             }
+            Err(reason) if SCHED.contains(&info.event) => {
+                sched_missing.get_or_insert(reason);
+            }
             Err(reason) => return Err(reason),
         }
     }
-    Ok(Offsets { table, tcp_missing })
+    Ok(Offsets { table, tcp_missing, sched_missing })
 }
 
 /// Offset of a field in a `format` file, whose lines look like

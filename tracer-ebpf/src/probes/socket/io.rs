@@ -26,7 +26,7 @@ const MAX_MESSAGES: usize = 16;
 const CAPTURE_MASK: u64 = MAX_CAPTURE as u64 - 1;
 
 /// The exit of a call that moves bytes.
-#[inline(always)]
+#[inline(never)]
 pub fn exit_io(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
     if ret == -EAGAIN {
         return None; // nothing moved, and a polling server says so thousands of times a second
