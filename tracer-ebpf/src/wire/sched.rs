@@ -38,7 +38,8 @@ pub enum Call {
     /// `connect`; object: the open description.
     Connect = 12,
     /// `close`, `dup2`, `dup3`, `close_range`: the files that they let go are released, and those
-    /// who wait for them woken, after the call; object: the open description, 0 for a range.
+    /// who wait for them woken, in the call or right after it ([`WAKER_LEFT`]); object: the open
+    /// description, 0 for a range.
     Close = 13,
     /// The thread is ending.
     Exit = 14,
