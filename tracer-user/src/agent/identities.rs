@@ -56,9 +56,9 @@ impl Identities {
         Some(self.known.get(&other_end?)?.id ^ OTHER_END)
     }
 
-    /// Whether the object was last seen in this process.
-    pub fn is_in(&self, object: Object, pid: u32) -> bool {
-        self.known.get(&object).is_some_and(|known| known.pid == pid)
+    /// The descriptor of the object in this process, if it was last seen there.
+    pub fn in_process(&self, object: Object, pid: u32) -> Option<Known> {
+        self.known.get(&object).copied().filter(|known| known.pid == pid)
     }
 }
 

@@ -4,6 +4,7 @@
 mod descriptors;
 
 use std::{
+    cell::Cell,
     collections::{HashMap, HashSet},
     fs,
     sync::{
@@ -282,23 +283,27 @@ impl Worker {
 
     /// Tells what the process shares of the memory in which others wait.
     fn seed_memory(&mut self, pid: u32) {
-        let facts = self.memory.joined(pid, Instant::now(), stretches);
-        self.share(facts);
+        let whole = Cell::new(true);
+        let facts = self.memory.joined(pid, Instant::now(), |pid| stretches(pid, &whole));
+        self.share(facts, whole.get());
     }
 
     fn shared_futex(&mut self, pid: u32, address: u64) {
-        if self.targets.contains_key(&pid) {
-            let targets = self.targets.keys().copied();
-            let facts = self.memory.waited((pid, address), targets, Instant::now(), stretches);
-            self.share(facts);
+        if !self.targets.contains_key(&pid) {
+            return;
         }
+        let whole = Cell::new(true);
+        let read = |pid| stretches(pid, &whole);
+        let targets = self.targets.keys().copied();
+        let facts = self.memory.waited((pid, address), targets, Instant::now(), read);
+        self.share(facts, whole.get());
     }
 
     /// Tells which memory is shared.
-    fn share(&mut self, facts: Vec<ProcFact>) {
+    fn share(&mut self, facts: Vec<ProcFact>, whole: bool) {
         facts.into_iter().for_each(|fact| self.fact(fact));
-        if self.memory.left_out > 0 {
-            let why = "a process maps the same memory too often";
+        if !whole || self.memory.left_out > 0 {
+            let why = "a process maps too much";
             self.note_once("wakes through shared memory are only known in part", why);
         }
     }
@@ -414,7 +419,9 @@ impl Worker {
     }
 }
 
-/// What a process maps; nothing where it is gone.
-fn stretches(pid: u32) -> Vec<maps::Stretch> {
-    maps::stretches(pid).unwrap_or_default()
+/// What a process maps, nothing where it is gone; clears `whole` where that is not all.
+fn stretches(pid: u32, whole: &Cell<bool>) -> Vec<maps::Stretch> {
+    let Ok((stretches, all)) = maps::stretches(pid) else { return Vec::new() };
+    whole.set(whole.get() && all);
+    stretches
 }

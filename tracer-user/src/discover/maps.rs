@@ -35,22 +35,24 @@ pub struct Shared {
     pub offset: u64,
 }
 
-/// What the process maps now, by address. Private mappings side by side are one stretch.
+/// What the process maps now, by address, and whether that is all. Private mappings side by side are
+/// one stretch.
 ///
 /// # Errors
 /// Where the process is gone or rights are missing.
-pub fn stretches(pid: u32) -> io::Result<Vec<Stretch>> {
+pub fn stretches(pid: u32) -> io::Result<(Vec<Stretch>, bool)> {
     let table = File::open(format!("/proc/{pid}/maps"))?.take(MAX_TABLE);
     let mut found = Vec::new();
     for line in BufReader::with_capacity(1 << 16, table).split(b'\n') {
         if let Some(stretch) = stretch(&String::from_utf8_lossy(&line?)) {
             push(&mut found, stretch);
         }
-        if found.len() >= MAX_STRETCHES {
-            break;
+        if found.len() > MAX_STRETCHES {
+            found.truncate(MAX_STRETCHES);
+            return Ok((found, false));
         }
     }
-    Ok(found)
+    Ok((found, true))
 }
 
 fn push(list: &mut Vec<Stretch>, next: Stretch) {
@@ -147,7 +149,7 @@ mod tests {
         file.as_file().set_len(8192).unwrap();
         let mut children = [mapper(file.path(), 0), mapper(file.path(), 50)];
         let found = children.each_ref().map(|(child, address)| {
-            let stretches = stretches(child.id()).unwrap();
+            let (stretches, _) = stretches(child.id()).unwrap();
             stretches.into_iter().find(|s| (s.from..s.to).contains(address)).unwrap()
         });
         for (child, _) in &mut children {
@@ -164,7 +166,8 @@ mod tests {
     fn ones_own_memory_is_not_shared() {
         let on_stack = 0u8;
         let address = (&raw const on_stack) as u64;
-        let stretches = stretches(std::process::id()).unwrap();
+        let (stretches, whole) = stretches(std::process::id()).unwrap();
+        assert!(whole);
         let mine = stretches.iter().find(|s| (s.from..s.to).contains(&address)).unwrap();
         assert_eq!(mine.shared, None);
         assert!(super::stretches(u32::MAX).is_err());

@@ -168,8 +168,8 @@ impl Worker {
         if self.with.door.lookup(pid, fd).is_none_or(|(id, _)| id != conn) {
             return;
         }
-        let paired = other_end.is_some_and(|other| self.identities.is_in(other, pid));
-        let class = class_of(kind, paired);
+        let partner = other_end.and_then(|other| self.identities.in_process(other, pid));
+        let class = class_of(kind, partner.is_some());
         let capture = match class {
             Class::Other => Some(None),
             Class::Unix => Some(Some(0)),
@@ -180,6 +180,10 @@ impl Worker {
             self.told("ignoring a descriptor", |door| door.set_policy(conn, capture));
         }
         self.classify(pid, fd, conn, class);
+        if let (Class::Pair, Some(Known { id, fd, .. })) = (class, partner) {
+            // It was looked up when this end was not known yet.
+            self.classify(pid, fd, id, class);
+        }
         self.identities.learn(object, Known { id: conn, pid, fd });
         self.describe(pid, fd, conn, kind);
         if class == Class::Epoll {
