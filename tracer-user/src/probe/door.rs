@@ -42,7 +42,7 @@ fn pair(a: u32, b: u32) -> [u8; 8] {
     out
 }
 
-/// Absent keys are no error when something is removed.
+/// Absent keys are no error when something is removed, or changed if it is there.
 fn removed(result: Result<(), MapError>, map: &'static str) -> Result<(), ProbeError> {
     match result {
         Ok(()) | Err(MapError::KeyNotFound | MapError::ElementNotFound) => Ok(()),
@@ -267,6 +267,29 @@ impl Door {
         self.settings
             .set(setting as u32, &1, 0)
             .map_err(|error| ProbeError::Map { map: "SETTINGS", error })
+    }
+
+    /// Says what a descriptor is that the kernel half did not see being opened, if it still names
+    /// what was looked up.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set_class(
+        &mut self,
+        pid: u32,
+        fd: i32,
+        conn: u64,
+        class: Class,
+    ) -> Result<(), ProbeError> {
+        let key = pair(pid, fd as u32);
+        let Ok(entry) = self.fds.get(&key, 0) else { return Ok(()) };
+        match fields(&entry) {
+            Some((id, made_ns, _)) if id == conn => {
+                let entry = info(conn, made_ns, class);
+                removed(self.fds.insert(&key, &entry, BPF_EXIST), "FDS")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
