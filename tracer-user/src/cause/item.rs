@@ -72,11 +72,16 @@ pub enum Mark {
         confidence: f64,
     },
     /// It put bytes into a pipe, `eventfd` or `socketpair`.
-    Signalled,
+    Signalled {
+        /// The thread that takes them out, 0 where unknown.
+        to: u32,
+    },
     /// It wrote a response.
     Replied {
         /// Which exchange's.
         exchange: u64,
+        /// The thread that read the request.
+        reader: u32,
     },
     /// It woke a thread.
     Woke {
@@ -109,6 +114,22 @@ struct Worker {
     /// Where it was handed its items lately, and how sure that is.
     home: u64,
     score: u8,
+    /// To whom it gave them back lately, and how sure that is: only that thread hands it any.
+    boss: u32,
+    boss_score: u8,
+}
+
+impl Worker {
+    fn give_back(&mut self, boss: u32) {
+        if self.boss == boss {
+            self.boss_score = (self.boss_score + 1).min(MAX_SCORE);
+        } else {
+            self.boss_score = self.boss_score.saturating_sub(1);
+            if self.boss_score == 0 {
+                (self.boss, self.boss_score) = (boss, 1);
+            }
+        }
+    }
 }
 
 /// Every thread's items.
@@ -160,6 +181,9 @@ impl Items {
             Mark::Handed { from, object, since_ns, confidence } => {
                 let worker = self.workers.entry(tid).or_default();
                 worker.pid = pid;
+                if worker.boss_score >= HOME_SCORE && worker.boss != from {
+                    return;
+                }
                 let at_home = worker.home == object;
                 if let Some(open) = worker.open {
                     // Woken within its item, by a lock or a helper.
@@ -182,8 +206,10 @@ impl Items {
                 worker.from = from;
                 self.begin(tid, time_ns, Some(confidence), out);
             }
-            Mark::Signalled => self.complete(tid, time_ns, End::Signal, out),
-            Mark::Replied { exchange } => self.complete(tid, time_ns, End::Reply(exchange), out),
+            Mark::Signalled { to } => self.complete(time_ns, (pid, tid), to, End::Signal, out),
+            Mark::Replied { exchange, reader } => {
+                self.complete(time_ns, (pid, tid), reader, End::Reply(exchange), out);
+            }
             Mark::Woke { sleeper } => {
                 let Some(worker) = self.workers.get(&tid) else { return };
                 let Some(open) = worker.open.filter(|_| worker.from == sleeper) else { return };
@@ -199,17 +225,37 @@ impl Items {
     }
 
     /// Something was completed: the open item, or one that a busy worker took unseen.
-    fn complete(&mut self, tid: u32, time_ns: u64, end: End, out: &mut Vec<(u64, u64, Change)>) {
-        let Some(worker) = self.workers.get(&tid) else { return };
+    fn complete(
+        &mut self,
+        time_ns: u64,
+        (pid, tid): (u32, u32),
+        boss: u32,
+        end: End,
+        out: &mut Vec<(u64, u64, Change)>,
+    ) {
+        let worker = self.workers.entry(tid).or_default();
+        worker.pid = pid;
+        if boss != 0 && boss != tid {
+            worker.give_back(boss);
+        }
+        let (free_ns, boss) = (worker.free_ns, worker.boss);
         if worker.open.is_none() {
-            if worker.free_ns == 0 {
+            worker.from = boss;
+            if free_ns == 0 {
+                // The first that is seen of it: what it does next began here.
+                worker.free_ns = time_ns;
                 return;
             }
-            self.begin(tid, worker.free_ns, None, out);
+            self.begin(tid, free_ns, None, out);
         }
-        if let Some(open) = self.workers.get(&tid).and_then(|worker| worker.open) {
-            self.end(open, time_ns, end, out);
+        let Some(open) = self.workers.get(&tid).and_then(|worker| worker.open) else { return };
+        if let Some(item) = self.items.get_mut(&open)
+            && item.parent.is_none()
+            && boss != 0
+        {
+            item.from = boss;
         }
+        self.end(open, time_ns, end, out);
     }
 
     fn begin(

@@ -17,6 +17,8 @@ mod walk;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use tracer_ebpf::wire::sched::OTHER_END;
+
 pub use edge::{Edge, Refusal};
 pub use item::{End, Item};
 pub use order::Owner;
@@ -105,6 +107,8 @@ pub struct Causes {
     outgoing: HashMap<u32, VecDeque<Outgoing>>,
     /// When a thread last handed something to another.
     hands: HashMap<(u32, u32), u64>,
+    /// The thread that last took something out of each pipe, `eventfd` or `socketpair`.
+    takers: HashMap<u64, u32>,
     /// Connections on which the process asks.
     asking: HashSet<u64>,
     told: HashMap<u64, Told>,
@@ -197,8 +201,9 @@ impl Causes {
                 if written && *ret > 0 {
                     // What it wakes runs before the call returns.
                     let at = if *enter_ns == 0 { time_ns } else { *enter_ns };
-                    self.mark(at, pid, tid, Mark::Signalled);
+                    self.signalled(at, pid, tid, *object);
                 } else if !written {
+                    self.takes(tid, *object, *ret);
                     self.returned(pid, tid, &call);
                 }
             }
@@ -217,6 +222,30 @@ impl Causes {
                 self.add_call(pid, tid, call);
             }
         }
+    }
+
+    /// The thread takes out what others put in.
+    fn takes(&mut self, tid: u32, object: u64, ret: i64) {
+        if self.takers.len() >= MAX_ADDRESSES {
+            self.takers.clear();
+        }
+        if ret > 0 {
+            self.takers.insert(object, tid);
+        }
+    }
+
+    /// The thread put something in: it has completed something, unless it reads requests itself.
+    fn signalled(&mut self, time_ns: u64, pid: u32, tid: u32, object: u64) {
+        if self.reads_requests(pid, tid) {
+            return;
+        }
+        let taker = self.takers.get(&(object ^ OTHER_END)).or_else(|| self.takers.get(&object));
+        let to = taker.copied().unwrap_or(0);
+        self.mark(time_ns, pid, tid, Mark::Signalled { to });
+    }
+
+    fn reads_requests(&self, pid: u32, tid: u32) -> bool {
+        self.sharing.get(&pid).is_some_and(|sharing| sharing.readers.contains(&tid))
     }
 
     fn on_wait(&mut self, time_ns: u64, pid: u32, tid: u32, wait: &WaitCall) {
@@ -283,11 +312,9 @@ impl Causes {
         };
         self.counts.edges += 1;
         self.mark(edge.at_ns, edge.pid, edge.tid, Mark::Woke { sleeper: tid });
-        let reads_requests =
-            self.sharing.get(&pid).is_some_and(|sharing| sharing.readers.contains(&tid));
         let lock = call.call == SchedCall::Futex
             && self.waits_on(edge.pid, edge.tid, call.object, edge.at_ns);
-        if reads_requests || lock || !may_be_handed(call) {
+        if self.reads_requests(pid, tid) || lock || !may_be_handed(call) {
             return;
         }
         let (object, since_ns) = (call.object, call.enter_ns);
@@ -365,7 +392,10 @@ impl Causes {
                 (None, _) => exchange.last_write.map_or(first, |write| write.tid),
             };
             let id = exchange.id;
-            self.mark(*enter_ns, exchange.pid, writer, Mark::Replied { exchange: id });
+            if writer != reader {
+                let mark = Mark::Replied { exchange: id, reader };
+                self.mark(*enter_ns, exchange.pid, writer, mark);
+            }
             let leg = |time_ns, writer| LegMark { exchange: id, reader, time_ns, writer };
             self.order.leg(leg(*enter_ns, Some(writer)));
             // Only a stream is owed something after its first write.

@@ -182,33 +182,6 @@ impl Door {
         Some((id, class))
     }
 
-    /// Says what a descriptor is that the kernel half met before user space knew. Returns `false`
-    /// where it names something else by now.
-    ///
-    /// # Errors
-    /// Where the kernel refuses.
-    pub fn set_class(
-        &mut self,
-        pid: u32,
-        fd: i32,
-        conn: u64,
-        class: Class,
-    ) -> Result<bool, ProbeError> {
-        let key = pair(pid, fd as u32);
-        let Some((id, made_ns, _)) = self.fds.get(&key, 0).ok().as_ref().and_then(fields) else {
-            return Ok(false);
-        };
-        if id != conn {
-            return Ok(false);
-        }
-        match self.fds.insert(&key, &info(id, made_ns, class), BPF_EXIST) {
-            Ok(()) => Ok(true),
-            // Closed between the two looks.
-            Err(_) if self.fds.get(&key, 0).is_err() => Ok(false),
-            Err(error) => Err(ProbeError::Map { map: "FDS", error }),
-        }
-    }
-
     /// Forgets descriptors that were opened before `before_ns` (ns of `CLOCK_MONOTONIC`):
     /// `close_range` closed them, or their process is gone. Returns the identities that they had.
     ///
