@@ -5,7 +5,7 @@
 //! waiting again where it was handed it. A busy worker takes its next item without sleeping: that
 //! one begins where the last ended.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Items of one thread that are remembered.
 const MAX_ITEMS: usize = 65_536;
@@ -137,6 +137,8 @@ impl Worker {
 pub struct Items {
     next: u64,
     workers: HashMap<u32, Worker>,
+    /// Threads that read requests: nobody's workers.
+    masters: HashSet<u32>,
     items: HashMap<u64, Item>,
     /// What was handed over within an item.
     children: HashMap<u64, Vec<u64>>,
@@ -177,6 +179,9 @@ impl Items {
         mark: Mark,
         out: &mut Vec<(u64, u64, Change)>,
     ) {
+        if self.masters.contains(&tid) {
+            return;
+        }
         match mark {
             Mark::Handed { from, object, since_ns, confidence } => {
                 let worker = self.workers.entry(tid).or_default();
@@ -212,7 +217,12 @@ impl Items {
             }
             Mark::Woke { sleeper } => {
                 let Some(worker) = self.workers.get(&tid) else { return };
-                let Some(open) = worker.open.filter(|_| worker.from == sleeper) else { return };
+                // One that gives back by other means may wake that thread for other reasons.
+                let gives_back = worker.boss_score >= HOME_SCORE;
+                let from = worker.from;
+                let Some(open) = worker.open.filter(|_| from == sleeper && !gives_back) else {
+                    return;
+                };
                 self.end(open, time_ns, End::Woke, out);
             }
             Mark::Worked => {
@@ -356,8 +366,30 @@ impl Items {
         });
     }
 
+    /// The thread was made by another: what it does first, it was made for.
+    pub fn born(&mut self, pid: u32, tid: u32, time_ns: u64, by: u32) {
+        self.forget_thread(tid);
+        let worker = Worker { pid, free_ns: time_ns, from: by, ..Worker::default() };
+        self.workers.insert(tid, worker);
+    }
+
+    /// The thread reads requests: it hands out, and is handed nothing.
+    pub fn is_master(&mut self, tid: u32) {
+        if self.masters.len() >= MAX_ITEMS {
+            self.masters.clear();
+        }
+        self.forget_thread(tid);
+        self.masters.insert(tid);
+    }
+
+    /// The thread to which this one gives back what it completes, where it does.
+    pub fn boss(&self, tid: u32) -> Option<u32> {
+        self.workers.get(&tid).filter(|worker| worker.boss_score > 0).map(|worker| worker.boss)
+    }
+
     /// A thread's number may be somebody else's from now on.
     pub fn forget_thread(&mut self, tid: u32) {
+        self.masters.remove(&tid);
         if let Some(worker) = self.workers.remove(&tid) {
             worker.items.iter().for_each(|id| {
                 self.items.remove(id);

@@ -132,7 +132,10 @@ impl Causes {
                 self.items.thread_ended(*tid, *time_ns, &mut self.changes);
                 self.flush_changes();
             }
-            What::Process(Process::NewThread { tid: new }) => self.new_thread(*new),
+            What::Process(Process::NewThread { tid: new }) => {
+                self.new_thread(*new);
+                self.items.born(*pid, *new, *time_ns, *tid);
+            }
             What::Process(Process::Fork { child }) => self.new_thread(*child),
             What::Proc(fact) => {
                 self.objects.on_fact(fact);
@@ -183,6 +186,9 @@ impl Causes {
     }
 
     fn on_sched(&mut self, time_ns: u64, pid: u32, tid: u32, sched: &Sched) {
+        if std::env::var_os("DBG2").is_some() {
+            eprintln!("S {time_ns} {tid} {sched:?}");
+        }
         match sched {
             Sched::OffCpu(sleep) => self.add_sleep(pid, tid, *sleep),
             Sched::Wait(wait) => self.on_wait(time_ns, pid, tid, wait),
@@ -311,10 +317,13 @@ impl Causes {
             }
         };
         self.counts.edges += 1;
-        self.mark(edge.at_ns, edge.pid, edge.tid, Mark::Woke { sleeper: tid });
         let lock = call.call == SchedCall::Futex
             && self.waits_on(edge.pid, edge.tid, call.object, edge.at_ns);
-        if self.reads_requests(pid, tid) || lock || !may_be_handed(call) {
+        if lock || !may_be_handed(call) {
+            return;
+        }
+        self.mark(edge.at_ns, edge.pid, edge.tid, Mark::Woke { sleeper: tid });
+        if self.reads_requests(pid, tid) {
             return;
         }
         let (object, since_ns) = (call.object, call.enter_ns);
@@ -409,6 +418,7 @@ impl Causes {
             return;
         }
         self.told.remove(&exchange.id);
+        if std::env::var_os("DBG").is_some() { eprintln!("X {} {} {} {} {:?}", exchange.id, exchange.peer.map_or(0, |p| p.port()), exchange.seq_on_conn, exchange.last_read.exit_ns, exchange.writes); }
         let writer = exchange.last_write.map_or(reader, |write| write.tid);
         self.reads(exchange.pid, reader);
         let sharing = self.sharing(exchange.pid);
@@ -423,7 +433,7 @@ impl Causes {
     /// The thread reads requests: it is nobody's worker.
     fn reads(&mut self, pid: u32, tid: u32) {
         if self.sharing(pid).readers.insert(tid) {
-            self.items.forget_thread(tid);
+            self.items.is_master(tid);
         }
     }
 
@@ -472,6 +482,9 @@ impl Causes {
     /// Time has passed: everything up to the watermark has been taken in, and every exchange that
     /// ended `settled_ns` or earlier has been told.
     pub fn advance(&mut self, watermark_ns: u64, settled_ns: u64) {
+        if std::env::var_os("DBG3").is_some() {
+            eprintln!("R {:?}", self.sharing);
+        }
         self.items.advance(watermark_ns.saturating_sub(TOLD_NS), &mut self.changes);
         self.flush_changes();
         self.order.advance(settled_ns, &self.items);

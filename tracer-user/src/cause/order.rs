@@ -25,6 +25,10 @@ const ONE_WAY: f64 = 0.5;
 /// Completed items that wait for their response at most, and for how long, ns.
 const MAX_DONE: usize = 4_096;
 const STALE_NS: u64 = 5_000_000_000;
+/// Responses in a row that must be in order after a sign that hand-offs and legs are out of step.
+const IN_STEP: u32 = 64;
+/// An item without which its leg was written this often belongs to no request.
+const MISSES: u32 = 2;
 /// How far items and legs may differ in number where order is to mean something: one in so many.
 const TOLERANCE: u64 = 16;
 /// Items and legs after which both numbers are halved.
@@ -69,10 +73,15 @@ struct Producer {
     open: BTreeMap<(u64, u64), ()>,
     /// Of these, those that were given no item yet.
     waiting: BTreeMap<(u64, u64), ()>,
+    /// Items that are nobody's yet, by their begin and number, with how often a response was written
+    /// without the item that it was given.
+    given: BTreeMap<(u64, u64), u32>,
     /// Completed items, in order.
     done: VecDeque<u64>,
     items: u64,
     legs: u64,
+    /// Responses since the last sign that hand-offs and legs are out of step.
+    in_step: u32,
 }
 
 impl Producer {
@@ -80,6 +89,11 @@ impl Producer {
     fn one_each(&self) -> bool {
         let (more, less) = (self.items.max(self.legs), self.items.min(self.legs));
         more - less <= more / TOLERANCE + 2
+    }
+
+    /// Whether legs and items are known to be in step.
+    fn is_in_step(&self) -> bool {
+        self.in_step >= IN_STEP
     }
 
     fn count(&mut self, items: u64, legs: u64) {
@@ -117,7 +131,7 @@ pub struct Order {
     by_exchange: HashMap<u64, (u64, u32)>,
     producers: HashMap<u32, Producer>,
     /// The leg that an item was given, by the order of hand-offs.
-    forward: HashMap<u64, u64>,
+    forward: HashMap<u64, (u64, u64)>,
     owners: HashMap<u64, Owner>,
     /// Items of each exchange.
     owned: HashMap<u64, Vec<u64>>,
@@ -150,7 +164,8 @@ impl Order {
                 What::Opened { exchange, reader } => self.opened(time_ns, exchange, reader),
                 What::Begun(id) => {
                     if let Some(item) = items.get(id) {
-                        self.begun(item);
+                        let gives_back = items.boss(item.tid) == Some(item.from);
+                        self.begun(item, gives_back);
                     }
                 }
                 What::Ended(id) => {
@@ -176,17 +191,19 @@ impl Order {
         producer.waiting.insert((time_ns, id), ());
     }
 
-    fn close(&mut self, exchange: u64) -> Option<(u64, Leg, u32)> {
+    fn close(&mut self, exchange: u64) -> Option<(Leg, u32)> {
         let (id, reader) = self.by_exchange.remove(&exchange)?;
         let leg = self.legs.remove(&id)?;
         if let Some(producer) = self.producers.get_mut(&reader) {
             producer.open.remove(&(leg.from_ns, id));
             producer.waiting.remove(&(leg.from_ns, id));
         }
-        Some((id, leg, reader))
+        Some((leg, reader))
     }
 
-    fn begun(&mut self, item: &Item) {
+    /// `gives_back`: the thread tells who handed it the item of its completion. One that does not
+    /// (it writes a log, say) takes no request out of the order.
+    fn begun(&mut self, item: &Item, gives_back: bool) {
         // What was handed over within an item is that item's.
         if item.parent.is_some() {
             return;
@@ -195,20 +212,35 @@ impl Order {
         let only = producer.only(item.start_ns);
         let first = producer.waiting.range(..=(item.start_ns, u64::MAX)).next();
         let first = first.map(|(key, ())| *key);
-        if let Some(key) = first {
+        if gives_back {
+            producer.given.insert((item.start_ns, item.id), 0);
+            if producer.given.len() > MAX_DONE {
+                producer.given.pop_first();
+            }
+        }
+        if gives_back && first.is_none() {
+            producer.in_step = 0;
+        }
+        if let Some(key) = first.filter(|_| gives_back) {
             producer.waiting.remove(&key);
-            self.forward.insert(item.id, key.1);
+            if producer.waiting.is_empty() {
+                // Whatever was missed, nobody waits for it.
+                producer.in_step = IN_STEP;
+            }
             if let Some(leg) = self.legs.get_mut(&key.1) {
                 leg.handed = Some(item.id);
+                self.forward.insert(item.id, (key.1, leg.exchange));
             }
         }
         if let Some(leg) = only {
+            producer.given.remove(&(item.start_ns, item.id));
             self.claim_only(item, leg);
         }
     }
 
     fn claim_only(&mut self, item: &Item, leg: u64) {
         let Some(leg) = self.legs.get(&leg) else { return };
+        if std::env::var_os("DBG").is_some() { eprintln!("U {} {} {} {} {}", leg.exchange, item.tid, item.start_ns, item.end_ns, item.woken); }
         let evidence = if item.woken { Evidence::WakeChain } else { Evidence::Order };
         let confidence = ONLY.min(if item.confidence < 1.0 { 0.9 } else { 1.0 });
         self.own(item.id, Owner { exchange: leg.exchange, evidence, confidence });
@@ -228,6 +260,7 @@ impl Order {
     }
 
     fn ended(&mut self, item: &Item) {
+        if std::env::var_os("DBG").is_some() { eprintln!("E {} {} {} {:?} {} {:?} {}", item.tid, item.start_ns, item.end_ns, item.end, item.woken, item.parent, item.from); }
         if item.parent.is_some() {
             return;
         }
@@ -241,6 +274,7 @@ impl Order {
             return;
         }
         if let Some(leg) = only {
+            producer.given.remove(&(item.start_ns, item.id));
             self.claim_only(item, leg);
             return;
         }
@@ -251,7 +285,7 @@ impl Order {
     }
 
     fn written(&mut self, time_ns: u64, exchange: u64, writer: u32, items: &Items) {
-        let Some((id, leg, reader)) = self.close(exchange) else { return };
+        let Some((leg, reader)) = self.close(exchange) else { return };
         if writer != reader {
             if let Some(item) = items.at(writer, time_ns) {
                 let chained = item.woken && item.from == reader && item.start_ns >= leg.from_ns;
@@ -270,21 +304,76 @@ impl Order {
         let fits = |id: &u64| {
             items.get(*id).is_some_and(|i| i.start_ns >= leg.from_ns && i.end_ns <= time_ns)
         };
-        let at = producer.done.iter().position(fits);
-        let completed = at.and_then(|at| producer.done.remove(at));
-        if completed.is_some() || leg.handed.is_some() {
+        let first = producer.done.iter().copied().find(fits);
+        let handed = leg.handed.filter(|id| !self.owners.contains_key(id));
+        if first.is_some() || leg.handed.is_some() {
             producer.count(0, 1);
         }
-        let one_each = producer.one_each();
-        let Some(item) = completed else { return };
-        let agree = self.forward.get(&item) == Some(&id);
-        if std::env::var_os("DBG").is_some() { eprintln!("W t={} ex={} leg={} from={} item={:?} fwd={:?} one_each={} items={} legs={}", time_ns, exchange, id, leg.from_ns, items.get(item), self.forward.get(&item), one_each, 0, 0); }
-        let owner = if agree && one_each {
-            Owner { exchange, evidence: Evidence::Order, confidence: BOTH_WAYS }
-        } else {
-            Owner { exchange, evidence: Evidence::Ambiguous, confidence: ONE_WAY }
+        producer.in_step = (producer.in_step + 1).min(IN_STEP);
+        let one_each = producer.one_each() && producer.is_in_step();
+        let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
+        let (item, owner) = match (first, handed) {
+            (Some(item), Some(handed)) if item == handed && one_each => {
+                (item, claim(Evidence::Order, BOTH_WAYS))
+            }
+            // Both were completed: who was handed which tells more than whose turn it is to be
+            // answered.
+            (Some(_), Some(handed)) if producer.done.contains(&handed) => {
+                (handed, claim(Evidence::Ambiguous, ONE_WAY + 0.1))
+            }
+            (first, handed) => {
+                self.realign(reader, handed, items);
+                let Some(item) = first else { return };
+                (item, claim(Evidence::Ambiguous, ONE_WAY))
+            }
         };
+        if std::env::var_os("DBG").is_some() {
+            let it = items.get(item);
+            eprintln!("W {} {} {} {} {} {} {} {}", exchange, it.map_or(0, |i| i.tid), it.map_or(0, |i| i.start_ns), it.map_or(0, |i| i.end_ns), owner.confidence, one_each, it.is_some_and(|i| i.woken), self.forward.get(&item).map_or(0, |f| f.1));
+        }
+        if let Some(producer) = self.producers.get_mut(&reader) {
+            producer.done.retain(|id| *id != item);
+            if let Some(item) = items.get(item) {
+                producer.given.remove(&(item.start_ns, item.id));
+            }
+        }
         self.own(item, owner);
+    }
+
+    /// A response was written without the item that it was given: one hand-off was missed, or one
+    /// was none. From there on every leg would be given its neighbour's item, so they are given out
+    /// anew. `without`: that item; the second time it happens to one, it belongs to no request.
+    fn realign(&mut self, reader: u32, without: Option<u64>, items: &Items) {
+        let Some(producer) = self.producers.get_mut(&reader) else { return };
+        producer.in_step = 0;
+        if let Some(item) = without.and_then(|id| items.get(id)) {
+            let key = (item.start_ns, item.id);
+            let misses = producer.given.get(&key).map_or(MISSES, |misses| misses + 1);
+            if misses >= MISSES {
+                producer.given.remove(&key);
+            } else {
+                producer.given.insert(key, misses);
+            }
+        }
+        producer.waiting = producer.open.clone();
+        for ((_, id), ()) in &producer.open {
+            if let Some(leg) = self.legs.get_mut(id) {
+                leg.handed = None;
+            }
+        }
+        for ((start_ns, item), _) in &producer.given {
+            self.forward.remove(item);
+            let Some(((from_ns, id), ())) = producer.waiting.first_key_value() else { continue };
+            let (from_ns, id) = (*from_ns, *id);
+            if from_ns > *start_ns {
+                continue;
+            }
+            producer.waiting.remove(&(from_ns, id));
+            if let Some(leg) = self.legs.get_mut(&id) {
+                leg.handed = Some(*item);
+                self.forward.insert(*item, (id, leg.exchange));
+            }
+        }
     }
 
     /// Whose an item is.
