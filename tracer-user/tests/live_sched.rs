@@ -2,7 +2,7 @@
 //!
 //! Needs root and `python3`; says loudly where it cannot run.
 #![cfg(feature = "live")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;

@@ -79,11 +79,11 @@ impl LossReader {
         self.last_recursion = recursion;
         let at = |place: Loss| delta.get(place as usize).copied().unwrap_or(0);
         Ok(Losses {
-            socket: at(Loss::RingSocket) + at(Loss::MapSyscall) + at(Loss::MapFd),
+            socket: at(Loss::RingSocket) + at(Loss::MapThread) + at(Loss::MapFd),
             tcp: at(Loss::RingTcp),
             cuda: at(Loss::RingCuda) + at(Loss::MapCudaCall) + at(Loss::CudaArgs),
             process: at(Loss::RingProcess) + at(Loss::MapTarget),
-            sched: at(Loss::RingSched) + at(Loss::MapThread),
+            sched: at(Loss::RingSched),
             recursion: recursion_delta,
         })
     }
