@@ -7,10 +7,12 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tracer_ebpf::wire::policy::Class;
 use tracer_ebpf::wire::sched::OTHER_END;
+use tracer_user::discover::process::threads;
 use tracer_user::intake::decode::{Decoded, decode};
 use tracer_user::intake::event::{
     Direction, Event, Process, Sched, SchedCall, Sleep, SleepState, Socket, Timeout, WaitCall, What,
@@ -20,6 +22,7 @@ use tracer_user::probe::{Availability, Door, Probes, Ring, Settings};
 const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live_sched/peer.py");
 const CAPTURE_LEN: u32 = 64;
 const ETIMEDOUT: i64 = 110;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why nothing can be traced here; `None` where it can.
 fn cannot_trace() -> Option<String> {
@@ -79,6 +82,8 @@ impl Peer {
 struct Told {
     events: Vec<Event>,
     did: Value,
+    /// The peer's threads at the end, and those that the kernel half remembers.
+    threads: [Vec<u32>; 2],
 }
 
 /// Traces a peer while it does its thing. `None`, said loudly, where nothing can be traced.
@@ -104,14 +109,15 @@ fn trace_while(mode: &str, beside: impl FnOnce()) -> Option<Told> {
     let events = drain(&mut ring);
     let lost = losses.read(true).unwrap();
     assert_eq!((lost.sched, lost.socket, lost.process), (0, 0, 0), "{lost:?}");
+    let threads = settled(&door, peer.child.id());
     peer.end();
-    Some(Told { events, did })
+    Some(Told { events, did, threads })
 }
 
 /// As the scout does it.
 fn adopt(door: &mut Door, pid: u32) {
     let seed = |door: &mut Door| {
-        tracer_user::discover::process::threads(pid)
+        threads(pid)
             .into_iter()
             .filter(|tid| door.seed_thread(pid, *tid, CAPTURE_LEN).unwrap())
             .count()
@@ -121,6 +127,19 @@ fn adopt(door: &mut Door, pid: u32) {
     while seed(door) > 0 {}
     for fd in 0..3 {
         door.seed(pid, fd, Class::Other, 1).unwrap();
+    }
+}
+
+/// The process's threads and those that are remembered, once the last that has ended is gone from
+/// both; as they are where that does not come.
+fn settled(door: &Door, pid: u32) -> [Vec<u32>; 2] {
+    let begin = Instant::now();
+    loop {
+        let mut tids = [threads(pid), door.threads()];
+        tids.iter_mut().for_each(|tids| tids.sort_unstable());
+        if tids[0] == tids[1] || begin.elapsed() > PATIENCE {
+            return tids;
+        }
     }
 }
 
@@ -373,6 +392,16 @@ fn a_thread_s_first_record_is_its_birth() {
 fn a_dying_process_wakes_its_parent() {
     let Some(told) = trace("death") else { return };
     told.woken_by("main", "child", SchedCall::Exit);
+}
+
+#[test]
+fn the_dead_are_forgotten() {
+    let Some(told) = trace("crowd") else { return };
+    let [alive, remembered] = &told.threads;
+    assert_eq!(alive, remembered);
+    // The thread that began the new program has the first one's number, and goes on being seen.
+    let written = told.signals("main");
+    assert!(matches!(written.as_slice(), [(_, 1, Direction::Out)]), "{written:?}");
 }
 
 #[test]

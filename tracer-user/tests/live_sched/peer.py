@@ -113,16 +113,21 @@ def timeouts():
 
 def pipe():
     go()
-    read, write = os.pipe()
-    reader = Sleeper(READ, read, lambda: os.read(read, 1)).asleep()
-    os.write(write, b"x")
-    reader.join()
+    read, write, reader = pipe_once()
     os.set_blocking(read, False)
     try:
         os.read(read, 1)
     except BlockingIOError:
         pass
     done(read=read, write=write, reader=reader.native_id)
+
+
+def pipe_once():
+    read, write = os.pipe()
+    reader = Sleeper(READ, read, lambda: os.read(read, 1)).asleep()
+    os.write(write, b"x")
+    reader.join()
+    return read, write, reader
 
 
 def close():
@@ -205,6 +210,29 @@ def death():
                     os._exit(0)
     os.waitpid(child, 0)
     done(child=child)
+
+
+def crowd():
+    """Many threads and processes that come and go; at the end a thread begins the program anew."""
+    go()
+    for _ in range(20):
+        threads = [threading.Thread(target=os.getpid) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    again = [sys.executable, __file__, "again"]
+    threading.Thread(target=os.execv, args=(sys.executable, again)).start()
+    threading.Event().wait()
+
+
+def again():
+    pipe_once()
+    done()
 
 
 globals()[sys.argv[1]]()
