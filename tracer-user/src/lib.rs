@@ -7,6 +7,7 @@
 
 #[cfg(feature = "live")]
 pub mod agent;
+pub mod cause;
 pub mod cli;
 pub mod discover;
 pub mod export;

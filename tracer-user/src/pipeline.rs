@@ -133,6 +133,7 @@ impl Pipeline {
                 self.timelines.on_loss(since, event.time_ns);
             }
         }
+        self.timelines.on_event(event);
         self.gpu.on_event(event, &mut self.gpu_out);
         for found in self.gpu_out.drain(..) {
             self.timelines.on_gpu(found);
@@ -254,12 +255,6 @@ impl Pipeline {
             notes.push(format!(
                 "{} events came too late for their place in time",
                 counts.order.late
-            ));
-        }
-        if timelines.outgoing > 0 {
-            notes.push(format!(
-                "{} requests that the traced processes made of others are not shown yet",
-                timelines.outgoing
             ));
         }
         Health {

@@ -1,7 +1,6 @@
 //! The thread that empties the ring. It only copies: parsing here would let the ring run over.
 
 use std::{
-    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,7 +17,10 @@ use rustix::{
     fd::OwnedFd,
 };
 
-use super::clock::monotonic_ns;
+use super::{
+    asked::{Asked, Verdict},
+    clock::monotonic_ns,
+};
 use crate::{
     intake::{
         errand::{Errand, errand},
@@ -36,8 +38,6 @@ const ROUNDS_PER_STATISTICS: u64 = 20;
 /// How often a round waits for a record that a program has begun and not finished: a preempted
 /// uprobe holds up everything behind it, and the round must not be called over before.
 const PATIENCE: u32 = 20;
-/// Descriptors asked about, so that none is asked about for each of its calls.
-const MAX_ASKED: usize = 65_536;
 
 /// What goes to the pipeline.
 pub enum Message {
@@ -75,7 +75,7 @@ pub enum Message {
 pub struct DrainCounts {
     /// Records taken from the ring.
     pub records: AtomicU64,
-    /// Errands that found their queue full.
+    /// Errands that found their queue full, or were too many of their kind.
     pub errands_dropped: AtomicU64,
     /// A target calls the CUDA driver, so launches may be gathering. Set by the scout.
     pub launches_gather: AtomicBool,
@@ -105,7 +105,7 @@ struct Worker {
     wakes: OwnedFd,
     messages: SyncSender<Message>,
     errands: SyncSender<Errand>,
-    asked: HashSet<u64>,
+    asked: Asked,
     counts: Arc<DrainCounts>,
     bytes: Vec<u8>,
     lens: Vec<u32>,
@@ -131,7 +131,7 @@ impl Drain {
             wakes,
             messages,
             errands,
-            asked: HashSet::new(),
+            asked: Asked::default(),
             counts: Arc::clone(&counts),
             bytes: Vec::new(),
             lens: Vec::new(),
@@ -239,29 +239,24 @@ impl Worker {
 /// Hands on what the record asks for; `false` where the scout is gone, and its probes with it.
 fn pass_on(
     record: &[u8],
-    asked: &mut HashSet<u64>,
+    asked: &mut Asked,
     errands: &SyncSender<Errand>,
     counts: &DrainCounts,
 ) -> bool {
     let Some(errand) = errand(record) else { return true };
-    if asked.len() >= MAX_ASKED {
-        asked.clear();
-    }
-    match errand {
-        // A descriptor is asked about once.
-        Errand::Descriptor { conn, .. } if !asked.insert(conn) => return true,
-        Errand::Closed { conn } => {
-            asked.remove(&conn);
+    match asked.judge(errand, time_of(record)) {
+        Verdict::Run => {}
+        Verdict::Known => return true,
+        Verdict::TooMany => {
+            counts.errands_dropped.fetch_add(1, Ordering::Relaxed);
+            return true;
         }
-        _ => {}
     }
     match errands.try_send(errand) {
         Ok(()) => true,
         Err(TrySendError::Full(errand)) => {
             counts.errands_dropped.fetch_add(1, Ordering::Relaxed);
-            if let Errand::Descriptor { conn, .. } = errand {
-                asked.remove(&conn);
-            }
+            asked.forget(errand);
             true
         }
         Err(TrySendError::Disconnected(_)) => false,

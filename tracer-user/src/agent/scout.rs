@@ -1,7 +1,10 @@
 //! The thread that knows the targets: adopts processes, looks descriptors up, hooks libraries, and
 //! tells the kernel half and the pipeline what it found.
 
+mod descriptors;
+
 use std::{
+    cell::Cell,
     collections::{HashMap, HashSet},
     fs,
     sync::{
@@ -13,36 +16,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tracer_ebpf::wire::policy::{Class, Setting, TARGET_CUDA};
+use tracer_ebpf::wire::policy::{Setting, TARGET_CUDA};
 
 use super::{
     clock::monotonic_ns,
     drain::{DrainCounts, Message},
+    identities::Identities,
+    shared_memory::SharedMemory,
 };
 use crate::{
     discover::{
-        driver,
-        process::{self, MappedFile, OpenDescriptor, Program, Sockets, is_cuda_driver},
+        driver, maps,
+        process::{self, MappedFile, Program, is_cuda_driver},
         select::Selectors,
+        sockets::Sockets,
     },
-    intake::{
-        errand::Errand,
-        event::{Descriptor, ProcFact},
-    },
+    intake::{errand::Errand, event::ProcFact},
     probe::{Availability, Coverage, Door, LibraryKey, ProbeError, Probes, api_of},
 };
 
 /// How often ports are looked at where processes are chosen by port, and targets whose end the
 /// kernel did not tell.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long the kernel's socket tables are believed: they are long on a busy machine.
-const TABLES_LAST: Duration = Duration::from_millis(100);
 /// Library files that could not be hooked, so that none is tried again for each process.
 const MAX_FAILED: usize = 1_024;
-/// Connections about which something was decided.
-const MAX_POLICIES: usize = 65_536;
-/// Sockets whose identity is remembered by inode, so that processes that share one agree.
-const MAX_INODES: usize = 65_536;
 
 /// What the thread shares with the others.
 #[derive(Default)]
@@ -82,13 +79,16 @@ pub struct Equipment {
 struct Worker {
     with: Equipment,
     targets: HashMap<u32, bool>,
-    by_inode: HashMap<u64, u64>,
+    identities: Identities,
+    memory: SharedMemory,
     policies: HashSet<u64>,
     /// Sockets that listen on wanted ports, when last looked.
     listening: HashSet<u64>,
     /// The socket tables that were read last, of which process and when.
     tables: Option<(u32, Instant, Sockets)>,
     failed_libraries: HashSet<LibraryKey>,
+    /// Limitations that were named: each is once.
+    named: HashSet<&'static str>,
     counts: Arc<ScoutCounts>,
 }
 
@@ -103,11 +103,13 @@ impl Scout {
         let mut worker = Worker {
             with,
             targets: HashMap::new(),
-            by_inode: HashMap::new(),
+            identities: Identities::default(),
+            memory: SharedMemory::default(),
             policies: HashSet::new(),
             listening: HashSet::new(),
             tables: None,
             failed_libraries: HashSet::new(),
+            named: HashSet::new(),
             counts: Arc::clone(&counts),
         };
         let seen_stop = Arc::clone(&stop);
@@ -166,6 +168,13 @@ impl Worker {
         let _ = self.with.messages.send(Message::Note(text));
     }
 
+    /// Notes something that would otherwise be said again and again.
+    fn note_once(&mut self, what: &'static str, why: &str) {
+        if self.named.insert(what) {
+            self.note(format!("{what}: {why}"));
+        }
+    }
+
     fn fact(&self, fact: ProcFact) {
         let _ = self.with.messages.send(Message::Fact { time_ns: monotonic_ns(), fact });
     }
@@ -179,6 +188,7 @@ impl Worker {
             Errand::Mapped { pid } => self.mapped(pid),
             Errand::Forked { parent, child } => self.forked(parent, child),
             Errand::Gone { pid } => self.gone(pid),
+            Errand::SharedFutex { pid, address } => self.shared_futex(pid, address),
             Errand::CloseRange { pid, first, last, time_ns } => {
                 self.forget(pid, time_ns, |fd| (first..=last).contains(&(fd as u32)));
             }
@@ -254,6 +264,7 @@ impl Worker {
         self.enrol(pid, program, cuda);
         self.hook(pid, &drivers);
         self.seed_descriptors(pid, None);
+        self.seed_memory(pid);
     }
 
     /// Tells the kernel half of the threads that the process has; whether any was new to it.
@@ -294,108 +305,30 @@ impl Worker {
         }
     }
 
-    /// Tells the kernel half what the process had open before. A forked child's descriptors name
-    /// what its parent's do.
-    fn seed_descriptors(&mut self, pid: u32, parent: Option<u32>) {
-        let sockets = Sockets::of(pid);
-        let open = match process::descriptors(pid, &sockets) {
-            Ok(open) => open,
-            Err(_) if !process::exists(pid) => return,
-            Err(error) => {
-                self.note(format!("descriptors of process {pid} cannot be read: {error}"));
-                return;
-            }
-        };
-        for descriptor in open {
-            if let Err(error) = self.seed(pid, descriptor, parent) {
-                self.note(format!("descriptor {} of process {pid}: {error}", descriptor.fd));
-                return;
-            }
-        }
+    /// Tells what the process shares of the memory in which others wait.
+    fn seed_memory(&mut self, pid: u32) {
+        let whole = Cell::new(true);
+        let facts = self.memory.joined(pid, Instant::now(), |pid| stretches(pid, &whole));
+        self.share(facts, whole.get());
     }
 
-    fn seed(
-        &mut self,
-        pid: u32,
-        open: OpenDescriptor,
-        parent: Option<u32>,
-    ) -> Result<(), ProbeError> {
-        let class = class_of(open.kind);
-        let inherited = parent.and_then(|parent| self.with.door.lookup(parent, open.fd));
-        let known = match inherited {
-            Some((id, _)) if open.inode != 0 => Some(id),
-            _ => self.by_inode.get(&open.inode).copied().filter(|_| open.inode != 0),
-        };
-        let conn = match known {
-            Some(id) => {
-                self.with.door.share(pid, open.fd, id, class, monotonic_ns())?;
-                id
-            }
-            None => self.with.door.seed(pid, open.fd, class, monotonic_ns())?,
-        };
-        if open.inode != 0 {
-            if self.by_inode.len() >= MAX_INODES {
-                self.by_inode.clear();
-            }
-            self.by_inode.insert(open.inode, conn);
-        }
-        self.describe(pid, open.fd, conn, open.kind);
-        Ok(())
-    }
-
-    fn describe(&mut self, pid: u32, fd: i32, conn: u64, kind: Descriptor) {
-        match kind {
-            Descriptor::Listener { local } | Descriptor::Tcp { local, server: true, .. } => {
-                self.watch_port(local.port());
-            }
-            Descriptor::Other => return,
-            _ => {}
-        }
-        self.fact(ProcFact::Descriptor { pid, fd, conn, kind });
-    }
-
-    fn look_up(&mut self, pid: u32, fd: i32, conn: u64) {
-        let Ok(inode) = process::socket_inode(pid, fd) else { return };
-        let kind = inode.map_or(Descriptor::Other, |inode| self.socket_kind(pid, inode));
-        // The number may have changed hands while we looked.
-        if self.with.door.lookup(pid, fd).is_none_or(|(id, _)| id != conn) {
+    fn shared_futex(&mut self, pid: u32, address: u64) {
+        if !self.targets.contains_key(&pid) {
             return;
         }
-        let capture = match kind {
-            Descriptor::Other => Some(None),
-            Descriptor::Unix { .. } => Some(Some(0)),
-            _ => None,
-        };
-        if let Some(capture) = capture.filter(|_| self.policies.len() < MAX_POLICIES) {
-            self.policies.insert(conn);
-            self.told("ignoring a descriptor", |door| door.set_policy(conn, capture));
-        }
-        self.describe(pid, fd, conn, kind);
+        let whole = Cell::new(true);
+        let read = |pid| stretches(pid, &whole);
+        let targets = self.targets.keys().copied();
+        let facts = self.memory.waited((pid, address), targets, Instant::now(), read);
+        self.share(facts, whole.get());
     }
 
-    /// What a socket is. The tables are read again where they are old, or do not know it.
-    fn socket_kind(&mut self, pid: u32, inode: u64) -> Descriptor {
-        let known = match &self.tables {
-            Some((of, at, tables)) if *of == pid && at.elapsed() < TABLES_LAST => {
-                tables.kind(inode)
-            }
-            _ => Descriptor::Other,
-        };
-        if known != Descriptor::Other {
-            return known;
-        }
-        let tables = Sockets::of(pid);
-        let kind = tables.kind(inode);
-        self.tables = Some((pid, Instant::now(), tables));
-        kind
-    }
-
-    fn look_up_listener(&mut self, pid: u32, fd: i32) {
-        let Ok(Some(inode)) = process::socket_inode(pid, fd) else { return };
-        let kind = Sockets::of(pid).kind(inode);
-        let conn = self.with.door.lookup(pid, fd).map_or(0, |(id, _)| id);
-        if matches!(kind, Descriptor::Listener { .. }) {
-            self.describe(pid, fd, conn, kind);
+    /// Tells which memory is shared.
+    fn share(&mut self, facts: Vec<ProcFact>, whole: bool) {
+        facts.into_iter().for_each(|fact| self.fact(fact));
+        if !whole || self.memory.left_out > 0 {
+            let why = "a process maps too much";
+            self.note_once("wakes through shared memory are only known in part", why);
         }
     }
 
@@ -403,10 +336,10 @@ impl Worker {
         if self.targets.contains_key(&pid) {
             // Descriptors marked close-on-exec are gone, without a call that we could have seen.
             let before_ns = monotonic_ns();
-            let sockets = Sockets::of(pid);
-            let Ok(open) = process::descriptors(pid, &sockets) else { return };
-            let open: HashSet<i32> = open.iter().map(|descriptor| descriptor.fd).collect();
+            let Ok(open) = process::descriptor_numbers(pid) else { return };
+            let open: HashSet<i32> = open.into_iter().collect();
             self.forget(pid, before_ns, |fd| !open.contains(&fd));
+            self.memory.forget(pid);
             self.targets.insert(pid, false);
             self.introduce(pid, process::program(pid), false);
         } else if self.with.selectors.wants(pid) {
@@ -441,6 +374,7 @@ impl Worker {
         let cuda = self.targets.get(&parent).copied().unwrap_or(false);
         self.enrol(child, program, cuda);
         self.seed_descriptors(child, Some(parent));
+        self.seed_memory(child);
     }
 
     /// A process is gone. It may be one that ended before it could be looked at: the kernel half
@@ -448,6 +382,7 @@ impl Worker {
     fn gone(&mut self, pid: u32) {
         self.told("forgetting a process", |door| door.untrace(pid));
         self.forget(pid, monotonic_ns(), |_| true);
+        self.memory.forget(pid);
         if self.targets.remove(&pid).is_some() {
             self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
             self.fact(ProcFact::Gone { pid });
@@ -508,15 +443,9 @@ impl Worker {
     }
 }
 
-fn class_of(kind: Descriptor) -> Class {
-    match kind {
-        Descriptor::Tcp { server: true, .. } => Class::TcpServer,
-        Descriptor::Tcp { server: false, .. } => Class::TcpClient,
-        Descriptor::Listener { .. } => Class::Tcp,
-        Descriptor::Unix { .. } => Class::Unix,
-        Descriptor::Pipe { .. } => Class::Pipe,
-        Descriptor::EventFd { .. } => Class::EventFd,
-        Descriptor::Epoll => Class::Epoll,
-        Descriptor::Other => Class::Other,
-    }
+/// What a process maps, nothing where it is gone; clears `whole` where that is not all.
+fn stretches(pid: u32, whole: &Cell<bool>) -> Vec<maps::Stretch> {
+    let Ok((stretches, all)) = maps::stretches(pid) else { return Vec::new() };
+    whole.set(whole.get() && all);
+    stretches
 }

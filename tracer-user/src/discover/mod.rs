@@ -3,8 +3,12 @@
 pub mod attach_point;
 pub mod driver;
 pub mod elf;
+pub mod maps;
+pub mod object;
 pub mod process;
 pub mod select;
+pub mod sockets;
+pub mod unix_peers;
 
 #[cfg(test)]
 mod fake_elf;

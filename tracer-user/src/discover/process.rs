@@ -1,18 +1,20 @@
-//! What `/proc` says about a process: its program, descriptors, sockets and libraries.
+//! What `/proc` says about a process: its program, descriptors and libraries.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     fs, io,
-    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
 use procfs::{
     ProcError, ProcResult,
-    net::{TcpNetEntry, TcpState},
     process::{FDTarget, MMPermissions, MMapPath, Process},
 };
 
+use super::{
+    object::{Object, object},
+    sockets::Sockets,
+};
 use crate::intake::event::Descriptor;
 
 /// Program names of a process.
@@ -29,9 +31,9 @@ pub struct Program {
 pub struct OpenDescriptor {
     /// Number.
     pub fd: i32,
-    /// Inode of the socket, 0 where it is none.
-    pub inode: u64,
     /// What it names.
+    pub object: Object,
+    /// That, in the words of the later rooms.
     pub kind: Descriptor,
 }
 
@@ -55,7 +57,7 @@ pub fn all_pids() -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn open(pid: u32) -> ProcResult<Process> {
+pub(super) fn open(pid: u32) -> ProcResult<Process> {
     Process::new(i32::try_from(pid).map_err(|_| ProcError::NotFound(None))?)
 }
 
@@ -112,90 +114,25 @@ pub fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// TCP sockets in the process's network namespace, by inode.
-pub struct Sockets {
-    by_inode: HashMap<u64, (SocketAddr, SocketAddr, bool)>,
-    listening: HashSet<u16>,
-    unix: HashSet<u64>,
-}
-
-impl Sockets {
-    /// Reads the tables.
-    pub fn of(pid: u32) -> Self {
-        let mut found =
-            Self { by_inode: HashMap::new(), listening: HashSet::new(), unix: HashSet::new() };
-        let Ok(process) = open(pid) else { return found };
-        // A kernel without IPv6 has no second table.
-        for table in [process.tcp(), process.tcp6()] {
-            table.unwrap_or_default().iter().for_each(|entry| found.add(entry));
-        }
-        found.unix = process.unix().unwrap_or_default().iter().map(|entry| entry.inode).collect();
-        found
-    }
-
-    fn add(&mut self, entry: &TcpNetEntry) {
-        let listens = entry.state == TcpState::Listen;
-        if listens {
-            self.listening.insert(entry.local_address.port());
-        }
-        let ends = (canonical(entry.local_address), canonical(entry.remote_address), listens);
-        self.by_inode.insert(entry.inode, ends);
-    }
-
-    /// What the socket with this inode is.
-    pub fn kind(&self, inode: u64) -> Descriptor {
-        match self.by_inode.get(&inode) {
-            Some((local, _, true)) => Descriptor::Listener { local: *local },
-            Some((local, peer, false)) => Descriptor::Tcp {
-                local: *local,
-                peer: *peer,
-                server: self.listening.contains(&local.port()),
-            },
-            None if self.unix.contains(&inode) => Descriptor::Unix { inode, peer: 0 },
-            None => Descriptor::Other,
-        }
-    }
-
-    /// Inodes of sockets that listen on a port.
-    pub fn listeners(&self, port: u16) -> HashSet<u64> {
-        let listens = |(_, (local, _, listens)): &(&u64, &(SocketAddr, SocketAddr, bool))| {
-            *listens && local.port() == port
-        };
-        self.by_inode.iter().filter(listens).map(|(inode, _)| *inode).collect()
-    }
-}
-
-/// IPv4 addresses that are written as IPv6 become IPv4.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-/// Inode of the socket that a descriptor names; `Ok(None)` where it names something else.
-///
-/// # Errors
-/// Where the descriptor or its process is gone, or rights are missing.
-pub fn socket_inode(pid: u32, fd: i32) -> io::Result<Option<u64>> {
-    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}"))?;
-    Ok(match target.to_string_lossy().parse() {
-        Ok(FDTarget::Socket(inode)) => Some(inode),
-        _ => None,
-    })
-}
-
-/// Every descriptor of the process.
+/// Numbers of the process's descriptors.
 ///
 /// # Errors
 /// Where the process is gone or rights are missing.
-pub fn descriptors(pid: u32, sockets: &Sockets) -> ProcResult<Vec<OpenDescriptor>> {
-    let open_fds = open(pid)?.fd()?.filter_map(Result::ok);
-    Ok(open_fds
-        .map(|info| match info.target {
-            FDTarget::Socket(inode) => {
-                OpenDescriptor { fd: info.fd, inode, kind: sockets.kind(inode) }
-            }
-            _ => OpenDescriptor { fd: info.fd, inode: 0, kind: Descriptor::Other },
-        })
-        .collect())
+pub fn descriptor_numbers(pid: u32) -> io::Result<Vec<i32>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Every descriptor of the process, but for those that are closed meanwhile.
+///
+/// # Errors
+/// Where the process is gone or rights are missing.
+pub fn descriptors(pid: u32, sockets: &Sockets) -> io::Result<Vec<OpenDescriptor>> {
+    let look = |fd: i32| {
+        let object = object(pid, fd).ok()?;
+        Some(OpenDescriptor { fd, object, kind: sockets.kind(object) })
+    };
+    Ok(descriptor_numbers(pid)?.into_iter().filter_map(look).collect())
 }
 
 /// Processes that hold one of these sockets.

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use glob::Pattern;
 
-use super::process::{self, Program, Sockets, is_cuda_driver};
+use super::{
+    process::{self, Program, is_cuda_driver},
+    sockets::Sockets,
+};
 
 /// What the user asked for. A process is wanted when any of the selectors names it; its forked
 /// children are followed.

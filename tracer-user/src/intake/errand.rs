@@ -3,12 +3,18 @@
 
 use std::mem::offset_of;
 
-use tracer_ebpf::wire::{Header, Kind};
+use tracer_ebpf::wire::{
+    Header, Kind,
+    sched::{Call, Wait},
+};
 
 use super::{
     decode::{Decoded, decode, unknown_fd},
     event::{Process, Socket, What},
 };
+
+/// Bit of a futex's operation word: only threads of the process use it.
+const FUTEX_PRIVATE_FLAG: u32 = 128;
 
 /// Something to look up in `/proc`, or to tell the kernel half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +74,13 @@ pub enum Errand {
         /// When the call was entered, ns: what was opened since is not meant.
         time_ns: u64,
     },
+    /// A target waited for a futex that other processes can wake: which memory is it in?
+    SharedFutex {
+        /// Process.
+        pid: u32,
+        /// Address of the futex.
+        address: u64,
+    },
 }
 
 /// What the record asks for. Cheap for the records that ask for nothing, which are nearly all.
@@ -79,6 +92,9 @@ pub fn errand(record: &[u8]) -> Option<Errand> {
             fd: unknown.fd,
             conn: unknown.conn,
         });
+    }
+    if kind == Kind::SchedWait as u16 {
+        return shared_futex(record);
     }
     let asks = [
         Kind::SocketAccept,
@@ -109,5 +125,60 @@ pub fn errand(record: &[u8]) -> Option<Errand> {
         What::Process(Process::MapExec) => Some(Errand::Mapped { pid }),
         What::Process(Process::Exit { last: true }) => Some(Errand::Gone { pid }),
         _ => None,
+    }
+}
+
+/// A wait for a futex without the private flag. Not the whole record is decoded: threads wait often.
+/// (`futex_waitv` has flags for each of its futexes, which the record does not hold.)
+fn shared_futex(record: &[u8]) -> Option<Errand> {
+    let call = *record.get(offset_of!(Wait, call))?;
+    let op = u32_at(record, offset_of!(Wait, arg))?;
+    if call != Call::Futex as u8 || op & FUTEX_PRIVATE_FLAG != 0 {
+        return None;
+    }
+    let pid = u32_at(record, offset_of!(Header, tgid))?;
+    let address = record.get(offset_of!(Wait, object)..)?.first_chunk()?;
+    Some(Errand::SharedFutex { pid, address: u64::from_le_bytes(*address) })
+}
+
+fn u32_at(record: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*record.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::intake::decode::{
+        sample::{put, raw},
+        tests::any_record,
+    };
+
+    fn wait(call: Call, op: u32) -> Vec<u8> {
+        let mut record = raw(Kind::SchedWait, 5, 0, &[]);
+        put(&mut record, offset_of!(Header, tgid), 7u32.to_le_bytes());
+        put(&mut record, offset_of!(Wait, call), [call as u8]);
+        put(&mut record, offset_of!(Wait, arg), op.to_le_bytes());
+        put(&mut record, offset_of!(Wait, object), 0x1234u64.to_le_bytes());
+        record
+    }
+
+    #[test]
+    fn only_shared_futexes_are_looked_up() {
+        let wanted = Some(Errand::SharedFutex { pid: 7, address: 0x1234 });
+        assert_eq!(errand(&wait(Call::Futex, 0)), wanted);
+        assert_eq!(errand(&wait(Call::Futex, 9 | 256)), wanted);
+        assert_eq!(errand(&wait(Call::Futex, 9 | FUTEX_PRIVATE_FLAG)), None);
+        assert_eq!(errand(&wait(Call::FutexWaitv, 0)), None);
+        assert_eq!(errand(&wait(Call::EpollWait, 0)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_records_are_survived(record in any_record(), cut in 0usize..200) {
+            errand(&record);
+            errand(record.get(..cut).unwrap_or(&record));
+        }
     }
 }

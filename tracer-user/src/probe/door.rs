@@ -42,7 +42,7 @@ fn pair(a: u32, b: u32) -> [u8; 8] {
     out
 }
 
-/// Absent keys are no error when something is removed.
+/// Absent keys are no error when something is removed, or changed if it is there.
 fn removed(result: Result<(), MapError>, map: &'static str) -> Result<(), ProbeError> {
     match result {
         Ok(()) | Err(MapError::KeyNotFound | MapError::ElementNotFound) => Ok(()),
@@ -187,33 +187,6 @@ impl Door {
         Some((id, class))
     }
 
-    /// Says what a descriptor is that the kernel half met before user space knew. Returns `false`
-    /// where it names something else by now.
-    ///
-    /// # Errors
-    /// Where the kernel refuses.
-    pub fn set_class(
-        &mut self,
-        pid: u32,
-        fd: i32,
-        conn: u64,
-        class: Class,
-    ) -> Result<bool, ProbeError> {
-        let key = pair(pid, fd as u32);
-        let Some((id, made_ns, _)) = self.fds.get(&key, 0).ok().as_ref().and_then(fields) else {
-            return Ok(false);
-        };
-        if id != conn {
-            return Ok(false);
-        }
-        match self.fds.insert(&key, &info(id, made_ns, class), BPF_EXIST) {
-            Ok(()) => Ok(true),
-            // Closed between the two looks.
-            Err(_) if self.fds.get(&key, 0).is_err() => Ok(false),
-            Err(error) => Err(ProbeError::Map { map: "FDS", error }),
-        }
-    }
-
     /// Forgets descriptors that were opened before `before_ns` (ns of `CLOCK_MONOTONIC`):
     /// `close_range` closed them, or their process is gone. Returns the identities that they had.
     ///
@@ -272,6 +245,29 @@ impl Door {
         self.settings
             .set(setting as u32, &1, 0)
             .map_err(|error| ProbeError::Map { map: "SETTINGS", error })
+    }
+
+    /// Says what a descriptor is that the kernel half did not see being opened, if it still names
+    /// what was looked up.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set_class(
+        &mut self,
+        pid: u32,
+        fd: i32,
+        conn: u64,
+        class: Class,
+    ) -> Result<(), ProbeError> {
+        let key = pair(pid, fd as u32);
+        let Ok(entry) = self.fds.get(&key, 0) else { return Ok(()) };
+        match fields(&entry) {
+            Some((id, made_ns, _)) if id == conn => {
+                let entry = info(conn, made_ns, class);
+                removed(self.fds.insert(&key, &entry, BPF_EXIST), "FDS")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -68,7 +68,11 @@ fn fact() -> impl Strategy<Value = ProcFact> {
         (address.clone(), address.clone(), any::<bool>())
             .prop_map(|(local, peer, server)| Descriptor::Tcp { local, peer, server }),
         address.prop_map(|local| Descriptor::Listener { local }),
-        Just(Descriptor::Unix { inode: 7, peer: 8 }),
+        any::<[u64; 2]>().prop_map(|[inode, peer]| Descriptor::Unix { inode, peer }),
+        (any::<u64>(), any::<bool>())
+            .prop_map(|(inode, write_end)| Descriptor::Pipe { inode, write_end }),
+        any::<u64>().prop_map(|id| Descriptor::EventFd { id }),
+        Just(Descriptor::Epoll),
         Just(Descriptor::Other),
     ];
     prop_oneof![
@@ -76,6 +80,11 @@ fn fact() -> impl Strategy<Value = ProcFact> {
             .prop_map(|(pid, exe, comm, cuda)| ProcFact::Target { pid, exe, comm, cuda }),
         (any::<u32>(), any::<i32>(), any::<u64>(), descriptor)
             .prop_map(|(pid, fd, conn, kind)| ProcFact::Descriptor { pid, fd, conn, kind }),
+        (any::<u32>(), any::<[u64; 2]>(), any::<i32>())
+            .prop_map(|(pid, [epoll, object], fd)| ProcFact::Watched { pid, epoll, object, fd }),
+        (any::<u32>(), any::<[u64; 5]>()).prop_map(|(pid, [from, to, device, inode, offset])| {
+            ProcFact::Shared { pid, from, to, device, inode, offset }
+        }),
         (any::<u32>(), ".{0,20}", any::<u32>(), any::<u32>()).prop_map(
             |(pid, library, hooked, exist)| ProcFact::Coverage { pid, library, hooked, exist }
         ),

@@ -6,14 +6,15 @@ use super::{
     chunks,
     losses::Losses,
     model::{
-        Arrival, Evidence, GpuSummary, KernelCount, Link, Method, OperationBounds, PhaseName,
-        SCHEMA, Timeline,
+        Arrival, Evidence, GpuSummary, KernelCount, Link, Method, OperationBounds, Phase,
+        PhaseName, SCHEMA, Timeline,
     },
     neighbours::Neighbours,
     tile::{Stretch, tile},
     work::Work,
 };
 use crate::{
+    cause::{Causes, Path, Request, Segment},
     gpu::{self, OpDone, OpKind, Wait, WaitPhase},
     stream::{self, Exchange},
 };
@@ -23,6 +24,8 @@ const MAX_LINKS: usize = 64;
 const MAX_KERNELS: usize = 5;
 /// Confidence of a link by overlap where nothing else was being served. Not the thread's own word,
 /// so it stays below what is claimed as unambiguous.
+/// From this confidence on a link is claimed as unambiguous.
+const CLAIMED: f64 = 0.9;
 const OVERLAP_ALONE: f64 = 0.6;
 
 /// Why a timeline is incomplete, besides what [`crate::stream`] says.
@@ -55,6 +58,8 @@ pub struct Context<'a> {
     pub after_ns: u64,
     /// What ended before this time has been forgotten, ns.
     pub horizon_ns: u64,
+    /// Who waited for whom.
+    pub causes: &'a Causes,
     /// When events were lost.
     pub losses: &'a Losses,
     /// The driver was hooked while the request was being served.
@@ -73,22 +78,47 @@ fn start(exchange: &Exchange) -> (Arrival, u64) {
 pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) -> Timeline {
     let (arrival, start_ns) = start(exchange);
     let end_ns = now_ns.unwrap_or(exchange.end_ns).max(start_ns);
-    let found = find_work(exchange, end_ns, context);
+    let own_thread = (!context.causes.shares_threads(exchange.pid))
+        .then(|| context.neighbours.own_thread(exchange, context.after_ns))
+        .flatten();
+    let from_ns = exchange.last_read.exit_ns.max(context.after_ns);
+    let request = Request { exchange, end_ns, from_ns, own_thread };
+    let path = context.causes.walk(&request, false);
+    let found = find_work(exchange, &request, &path, context);
     let mut stretches = found.stretches;
     // Waits were laid first: a GPU phase wins over the write that happens to surround it.
     stretches.extend(host_stretches(exchange, start_ns, end_ns));
-    stretches.extend(context.work.map(|_| Stretch {
-        detail: "horizon",
-        ..Stretch::observed(PhaseName::Unattributed, exchange.last_read.exit_ns, context.horizon_ns)
+    // A pipelined request waits for the response before it.
+    stretches.push(Stretch::observed(
+        PhaseName::ThreadBusy,
+        exchange.last_read.exit_ns,
+        from_ns.min(end_ns),
+    ));
+    stretches.extend(path.stretches.iter().cloned());
+    stretches.extend(path.segments.iter().filter(|s| s.evidence == Evidence::Ambiguous).map(|s| {
+        let (from, to) = (s.from_ns, s.to_ns);
+        Stretch {
+            detail: "ambiguous".into(),
+            ..Stretch::observed(PhaseName::Unattributed, from, to)
+        }
     }));
-    let phases = tile(start_ns, end_ns, &stretches);
+    let forgotten_ns = context.horizon_ns.max(context.causes.floor_ns());
+    stretches.insert(
+        0,
+        Stretch {
+            detail: "horizon".into(),
+            ..Stretch::observed(PhaseName::Unattributed, from_ns, forgotten_ns)
+        },
+    );
+    let mut phases = tile(start_ns, end_ns, &stretches);
+    place_cpu(&mut phases);
     let chunks = chunks::summarise(exchange, start_ns, &phases);
     let mut incomplete = exchange.incomplete.clone();
     incomplete.extend(found.incomplete);
     incomplete.extend(context.hooked_late.then_some(reason::HOOKED_LATE));
     incomplete
         .extend(context.losses.touch(start_ns, end_ns).then_some(stream::reason::LOST_EVENTS));
-    if context.work.is_some() && exchange.last_read.exit_ns < context.horizon_ns {
+    if path.cut || exchange.last_read.exit_ns < forgotten_ns {
         incomplete.push(reason::HORIZON);
     }
     incomplete.sort_unstable();
@@ -156,26 +186,76 @@ struct Found {
     incomplete: Vec<&'static str>,
 }
 
-/// GPU work of the request: its own thread's where one thread did everything and nothing else;
-/// otherwise what overlaps it while nothing else was served.
-fn find_work(exchange: &Exchange, end_ns: u64, context: &Context<'_>) -> Found {
-    let Some(work) = context.work else { return Found::default() };
-    let from_ns = exchange.last_read.exit_ns.max(context.after_ns);
-    let to_ns = exchange.last_write.as_ref().map_or(end_ns, |write| write.exit_ns);
-    let own = context
-        .neighbours
-        .own_thread(exchange, context.after_ns)
-        .map(|tid| same_thread(work, tid, from_ns, to_ns, context))
-        // An event loop reads and writes by one thread and has the work done by others.
-        .filter(|found| !found.stretches.is_empty() || found.gpu.is_some());
-    own.unwrap_or_else(|| by_overlap(exchange, work, from_ns, to_ns, context))
+/// An operation, and how it is known to be the request's.
+struct Claim<'a> {
+    op: &'a OpDone,
+    evidence: Evidence,
+    confidence: f64,
 }
 
-fn same_thread(work: &Work, tid: u32, from_ns: u64, to_ns: u64, context: &Context<'_>) -> Found {
-    let ops: Vec<&OpDone> = work.ops_of(tid, from_ns, to_ns).collect();
-    let waits: Vec<&Wait> = work.waits_of(tid, from_ns, to_ns).collect();
-    let failures = work.failures_of(tid, from_ns, to_ns);
-    assemble(work, &ops, &waits, failures, Evidence::SameThread, 1.0, context)
+/// GPU work of the request: that of the stretches of threads' time that belong to it; where there
+/// are none, what overlaps it while nothing else was served.
+fn find_work(
+    exchange: &Exchange,
+    request: &Request<'_>,
+    path: &Path,
+    context: &Context<'_>,
+) -> Found {
+    let Some(work) = context.work else { return Found::default() };
+    let mut claims: BTreeMap<u64, Claim<'_>> = BTreeMap::new();
+    let mut failures = 0;
+    for segment in &path.segments {
+        let Segment { tid, from_ns, to_ns, evidence, confidence } = *segment;
+        for op in work.ops_of(tid, from_ns, to_ns) {
+            let claim = Claim { op, evidence, confidence };
+            let known = claims.entry(op.op.id).or_insert(claim);
+            if known.confidence < confidence {
+                *known = Claim { op, evidence, confidence };
+            }
+        }
+        if confidence >= CLAIMED {
+            failures += work.failures_of(tid, from_ns, to_ns);
+        }
+    }
+    let stretches: Vec<Stretch> =
+        path.slices.iter().flat_map(|slice| waits_in(work, *slice, &path.segments)).collect();
+    if claims.is_empty() && stretches.is_empty() && failures == 0 {
+        let to_ns = exchange.last_write.as_ref().map_or(request.end_ns, |write| write.exit_ns);
+        return by_overlap(exchange, work, request.from_ns, to_ns, context);
+    }
+    Found { stretches, ..assemble(work, claims.into_values(), failures, context) }
+}
+
+/// Waits for the GPU on the request's way. What was enqueued before its turn came is not its own:
+/// waiting for that is queueing.
+fn waits_in<'a>(
+    work: &'a Work,
+    (tid, from_ns, to_ns): (u32, u64, u64),
+    segments: &'a [Segment],
+) -> impl Iterator<Item = Stretch> + 'a {
+    let own = segments
+        .iter()
+        .filter(move |s| s.tid == tid && s.from_ns <= to_ns && s.to_ns >= from_ns)
+        .map(|s| s.from_ns)
+        .min();
+    work.waits_of(tid, from_ns, u64::MAX).take_while(move |wait| wait.enter_ns < to_ns).map(
+        move |wait| {
+            let before = |id: &u64| {
+                work.step(*id).zip(own).is_some_and(|(step, own)| step.last_enqueue_ns < own)
+            };
+            let others = !wait.steps.is_empty() && wait.steps.iter().all(before);
+            let mut stretch = stretch(wait);
+            stretch.from_ns = stretch.from_ns.max(from_ns);
+            stretch.to_ns = stretch.to_ns.min(to_ns);
+            if others {
+                stretch.phase = PhaseName::Queue;
+                stretch.bounds = None;
+                stretch.method = Method::Observed;
+                stretch.detail = "behind GPU work of other requests".into();
+            }
+            stretch
+        },
+    )
 }
 
 fn by_overlap(
@@ -199,47 +279,83 @@ fn by_overlap(
             context.neighbours.alone(exchange, op.op.enqueue_first_ns, to)
         }));
     }
-    assemble(work, &ops, &waits, 0, Evidence::Overlap, OVERLAP_ALONE, context)
+    let claims = ops.into_iter().map(|op| Claim {
+        op,
+        evidence: Evidence::Overlap,
+        confidence: OVERLAP_ALONE,
+    });
+    let stretches = waits.iter().map(|wait| stretch(wait)).collect();
+    Found { stretches, ..assemble(work, claims, 0, context) }
 }
 
-fn assemble(
+/// Sums up work, and links its steps. What is only guessed at is linked and not summed.
+fn assemble<'a>(
     work: &Work,
-    ops: &[&OpDone],
-    waits: &[&Wait],
+    claims: impl Iterator<Item = Claim<'a>>,
     failures: usize,
-    evidence: Evidence,
-    confidence: f64,
     context: &Context<'_>,
 ) -> Found {
-    let mut found =
-        Found { stretches: waits.iter().map(|wait| stretch(wait)).collect(), ..Found::default() };
-    if ops.is_empty() && failures == 0 {
-        return found;
-    }
-    let mut own_in_step: BTreeMap<u64, u64> = BTreeMap::new();
-    for op in ops {
-        match op.step {
-            Some(id) => *own_in_step.entry(id).or_default() += 1,
-            None => found.incomplete.push(reason::GPU_UNPROVEN),
+    let mut found = Found::default();
+    let mut ops: Vec<&OpDone> = Vec::new();
+    let mut steps: BTreeMap<u64, (u64, Evidence, f64)> = BTreeMap::new();
+    for claim in claims {
+        let counts = claim.evidence != Evidence::Ambiguous;
+        if counts {
+            ops.push(claim.op);
+        }
+        match claim.op.step {
+            Some(id) => {
+                let step = steps.entry(id).or_insert((0, claim.evidence, claim.confidence));
+                step.0 += 1;
+                if step.2 < claim.confidence {
+                    (step.1, step.2) = (claim.evidence, claim.confidence);
+                }
+            }
+            None if counts => found.incomplete.push(reason::GPU_UNPROVEN),
+            None => {}
         }
     }
-    let mut gpu = summarise(ops, context);
-    gpu.step_count = own_in_step.len() as u32;
+    let mut gpu = summarise(&ops, context);
     gpu.failed_calls = failures as u32;
-    for (id, own) in own_in_step {
+    for (id, (own, evidence, confidence)) in steps {
+        let counts = evidence != Evidence::Ambiguous;
+        gpu.step_count += u32::from(counts);
         let Some(step) = work.step(id) else { continue };
         let share = if step.op_count == 0 { 1.0 } else { own as f64 / step.op_count as f64 };
-        gpu.busy_lower_ns += (step.lower_ns as f64 * share) as u64;
-        gpu.busy_upper_ns += (step.upper_ns as f64 * share) as u64;
-        if step.lost {
-            found.incomplete.push(reason::LOST_CUDA_EVENTS);
+        if counts {
+            gpu.busy_lower_ns += (step.lower_ns as f64 * share) as u64;
+            gpu.busy_upper_ns += (step.upper_ns as f64 * share) as u64;
+            if step.lost {
+                found.incomplete.push(reason::LOST_CUDA_EVENTS);
+            }
         }
         if found.links.len() < MAX_LINKS {
             found.links.push(Link { step_id: id, evidence, confidence, share: share.min(1.0) });
         }
     }
-    found.gpu = Some(gpu);
+    if !ops.is_empty() || failures > 0 {
+        found.gpu = Some(gpu);
+    }
     found
+}
+
+/// Whether time on the processor lies before, between or after the request's GPU phases.
+fn place_cpu(phases: &mut [Phase]) {
+    let gpu = |phase: &Phase| {
+        matches!(phase.phase, PhaseName::H2d | PhaseName::Kernel | PhaseName::D2h | PhaseName::Gpu)
+    };
+    let Some(first) = phases.iter().position(gpu) else { return };
+    let last = phases.iter().rposition(gpu).unwrap_or(first);
+    for (at, phase) in phases.iter_mut().enumerate().filter(|(_, p)| p.phase == PhaseName::Cpu) {
+        phase.detail = if at < first {
+            "pre"
+        } else if at > last {
+            "post"
+        } else {
+            "between"
+        }
+        .to_owned();
+    }
 }
 
 fn stretch(wait: &Wait) -> Stretch {
@@ -256,7 +372,7 @@ fn stretch(wait: &Wait) -> Stretch {
         phase,
         method: method(wait.method),
         bounds: Some((wait.lower_ns, wait.upper_ns)),
-        detail: wait.detail,
+        detail: wait.detail.into(),
     }
 }
 

@@ -20,8 +20,9 @@ use neighbours::Neighbours;
 use work::Work;
 
 use crate::{
+    cause::Causes,
     gpu::{Gpu, Out},
-    intake::event::ProcFact,
+    intake::event::{Event, ProcFact},
     stream::{Exchange, Role, Streams},
 };
 
@@ -88,6 +89,7 @@ pub struct Timelines {
     /// When the last response of each connection was written, ns.
     answered: HashMap<u64, u64>,
     losses: Losses,
+    causes: Causes,
     /// GPU work and requests that ended before this time have been forgotten although an open
     /// request might have needed them, ns.
     horizon_ns: u64,
@@ -104,9 +106,15 @@ impl Timelines {
             pending: VecDeque::new(),
             answered: HashMap::new(),
             losses: Losses::default(),
+            causes: Causes::default(),
             horizon_ns: 0,
             counts: Counts::default(),
         }
+    }
+
+    /// Anything that happened: who waits for whom is found in it.
+    pub fn on_event(&mut self, event: &Event) {
+        self.causes.on_event(event);
     }
 
     /// A fact about a process.
@@ -165,6 +173,7 @@ impl Timelines {
 
     /// A request has ended.
     pub fn on_exchange(&mut self, exchange: Exchange) {
+        self.causes.on_exchange(&exchange);
         if exchange.role == Role::Client {
             self.counts.outgoing += 1;
             return;
@@ -189,6 +198,8 @@ impl Timelines {
         gpu: &Gpu,
         out: &mut Vec<Timeline>,
     ) {
+        streams.open().for_each(|exchange| self.causes.on_exchange(exchange));
+        self.causes.advance(watermark_ns, watermark_ns.saturating_sub(GRACE_NS));
         let due =
             |waiting: &Waiting| waiting.exchange.end_ns.saturating_add(GRACE_NS) <= watermark_ns;
         if self.pending.front().is_some_and(due) || self.pending.len() > MAX_PENDING {
@@ -203,12 +214,11 @@ impl Timelines {
             let Some(Waiting { exchange, after_ns }) = self.pending.pop_front() else { break };
             self.counts.built += 1;
             out.push(self.build(&exchange, after_ns, None, gpu));
+            self.causes.forget_exchange(exchange.id);
         }
         self.losses.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
-        if !self.processes.values().any(|process| process.cuda) {
-            return;
-        }
         let keep_from = self.needed_from(watermark_ns, streams);
+        self.causes.forget_before(keep_from);
         let mut evicted = 0;
         for process in self.processes.values_mut().filter(|process| process.cuda) {
             process.work.forget_before(keep_from);
@@ -279,6 +289,7 @@ impl Timelines {
             after_ns,
             horizon_ns: self.horizon_ns,
             losses: &self.losses,
+            causes: &self.causes,
             hooked_late: process.is_some_and(|process| process.hooked_late(exchange)),
         };
         build(exchange, now_ns, &context)

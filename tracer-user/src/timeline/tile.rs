@@ -1,6 +1,6 @@
 //! Phases that tile: contiguous, without overlap, their sum the request's duration.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use super::model::{Method, Phase, PhaseName};
 
@@ -21,14 +21,14 @@ pub struct Stretch {
     /// Bounds of the GPU time in it, ns; `None` where its length is what is meant.
     pub bounds: Option<(u64, u64)>,
     /// More, in words.
-    pub detail: &'static str,
+    pub detail: Cow<'static, str>,
 }
 
 impl Stretch {
     /// A stretch between two events.
     pub fn observed(phase: PhaseName, from_ns: u64, to_ns: u64) -> Self {
         let method = Method::Observed;
-        Self { from_ns, to_ns, phase, method, bounds: None, detail: "" }
+        Self { from_ns, to_ns, phase, method, bounds: None, detail: Cow::Borrowed("") }
     }
 }
 
@@ -66,7 +66,7 @@ fn unattributed(from_ns: u64, to_ns: u64) -> Stretch {
 }
 
 fn rest(from_ns: u64, to_ns: u64) -> Stretch {
-    Stretch { detail: "too many phases", ..unattributed(from_ns, to_ns) }
+    Stretch { detail: "too many phases".into(), ..unattributed(from_ns, to_ns) }
 }
 
 /// Adds what earlier stretches, by their begin, leave free of `[from, to)`.
@@ -101,7 +101,7 @@ fn push(phases: &mut Vec<Phase>, start_ns: u64, stretch: &Stretch) {
         method: stretch.method,
         lower_ns,
         upper_ns: upper_ns.max(lower_ns),
-        detail: stretch.detail.to_owned(),
+        detail: stretch.detail.clone().into_owned(),
     });
 }
 

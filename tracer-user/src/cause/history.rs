@@ -1,0 +1,99 @@
+//! What one thread did: when it was off the processor, and the calls in which it may have waited.
+
+use std::collections::VecDeque;
+
+use crate::intake::event::{SchedCall, Sleep, Timeout};
+
+/// A call of the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Entry, ns; 0 where that was before tracing began.
+    pub enter_ns: u64,
+    /// Exit, ns.
+    pub exit_ns: u64,
+    /// Which.
+    pub call: SchedCall,
+    /// What it was about, see [`SchedCall`].
+    pub object: u64,
+    /// What it returned.
+    pub ret: i64,
+    /// Longest wait that the caller allowed.
+    pub timeout: Timeout,
+}
+
+/// One thread's past, as far back as any request needs it.
+#[derive(Debug, Default)]
+pub struct Thread {
+    /// Its process.
+    pub pid: u32,
+    /// In the order of `in_ns`; they do not overlap.
+    sleeps: VecDeque<Sleep>,
+    /// In the order of `exit_ns`; they do not overlap.
+    calls: VecDeque<Call>,
+}
+
+impl Thread {
+    /// A thread of this process.
+    pub fn new(pid: u32) -> Self {
+        Self { pid, ..Self::default() }
+    }
+
+    /// Adds time off the processor. It mostly comes in order; what a call told at its exit may lie
+    /// a little before.
+    pub fn add_sleep(&mut self, sleep: Sleep) {
+        if sleep.in_ns < sleep.out_ns {
+            return;
+        }
+        let behind = self.sleeps.iter().rev().take_while(|s| s.in_ns > sleep.in_ns).count();
+        let at = self.sleeps.len() - behind;
+        self.sleeps.insert(at, sleep);
+    }
+
+    /// Adds a call that has returned.
+    pub fn add_call(&mut self, call: Call) {
+        let behind = self.calls.iter().rev().take_while(|c| c.exit_ns > call.exit_ns).count();
+        let at = self.calls.len() - behind;
+        self.calls.insert(at, call);
+    }
+
+    /// Nothing is known of the thread's time.
+    pub fn is_unknown(&self) -> bool {
+        self.sleeps.is_empty() && self.calls.is_empty()
+    }
+
+    /// Records held.
+    pub fn len(&self) -> usize {
+        self.sleeps.len() + self.calls.len()
+    }
+
+    /// Forgets what ended before this time, ns; returns how many records that were. The last of
+    /// each kind stays: it says that the thread is known.
+    pub fn forget_before(&mut self, time_ns: u64) -> usize {
+        let before = self.len();
+        let sleeps = self.sleeps.partition_point(|sleep| sleep.in_ns < time_ns);
+        self.sleeps.drain(..sleeps.min(self.sleeps.len().saturating_sub(1)));
+        let calls = self.calls.partition_point(|call| call.exit_ns < time_ns);
+        self.calls.drain(..calls.min(self.calls.len().saturating_sub(1)));
+        before - self.len()
+    }
+
+    /// The last time off the processor that began before `time_ns`.
+    pub fn sleep_before(&self, time_ns: u64) -> Option<&Sleep> {
+        // They do not overlap, so the order of the ends is that of the beginnings.
+        let after = self.sleeps.partition_point(|sleep| sleep.out_ns < time_ns);
+        self.sleeps.get(after.checked_sub(1)?)
+    }
+
+    /// The call that the thread was in when it left the processor.
+    pub fn call_of(&self, sleep: &Sleep) -> Option<&Call> {
+        let at = self.calls.partition_point(|call| call.exit_ns < sleep.in_ns);
+        self.calls.get(at).filter(|call| call.enter_ns <= sleep.out_ns)
+    }
+
+    /// Calls that ended within a stretch of time, in order.
+    pub fn calls(&self, from_ns: u64, to_ns: u64) -> impl DoubleEndedIterator<Item = &Call> {
+        let first = self.calls.partition_point(|call| call.exit_ns < from_ns);
+        let last = self.calls.partition_point(|call| call.exit_ns <= to_ns).max(first);
+        self.calls.range(first..last)
+    }
+}

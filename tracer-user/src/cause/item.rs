@@ -1,0 +1,368 @@
+//! Items of work: a thread's time from being handed something to its completion.
+//!
+//! A thread that waits is handed an item by the thread that wakes it. It completes it by writing a
+//! response, by signalling through a pipe or `eventfd`, by waking the thread that handed it, or by
+//! waiting again where it was handed it. A busy worker takes its next item without sleeping: that
+//! one begins where the last ended.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Items of one thread that are remembered.
+const MAX_ITEMS: usize = 65_536;
+/// Items handed over within one.
+const MAX_CHILDREN: usize = 1_024;
+/// A thread's usual place to wait counts as known from this score on; at most [`MAX_SCORE`].
+const HOME_SCORE: u8 = 4;
+const MAX_SCORE: u8 = 8;
+
+/// How an item ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Not yet, as far as is known.
+    Open,
+    /// A response was written: of this exchange.
+    Reply(u64),
+    /// Bytes went into a pipe, `eventfd` or `socketpair`.
+    Signal,
+    /// The thread that handed it was woken.
+    Woke,
+    /// The thread waits for the next.
+    Idle,
+}
+
+/// An item of work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Its number.
+    pub id: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread that worked.
+    pub tid: u32,
+    /// When it was handed over (the wake), or the end of the item before it, ns.
+    pub start_ns: u64,
+    /// Thread that handed it (of a busy worker: the one that handed its last item).
+    pub from: u32,
+    /// There was a wake.
+    pub woken: bool,
+    /// Confidence in that wake.
+    pub confidence: f64,
+    /// Its end, ns; `u64::MAX` while it is open.
+    pub end_ns: u64,
+    /// How it ended.
+    pub end: End,
+    /// The item in which it was handed over, where the thread that did so was in one.
+    pub parent: Option<u64>,
+    /// When the thread's item before it ended, ns; 0 where there was none.
+    pub free_ns: u64,
+}
+
+/// Something that a thread did, or that was done to it, with its place in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mark {
+    /// A wait ended because another thread meant it to.
+    Handed {
+        /// That thread.
+        from: u32,
+        /// What the wait was for.
+        object: u64,
+        /// When the wait began, ns.
+        since_ns: u64,
+        /// Confidence.
+        confidence: f64,
+    },
+    /// It put bytes into a pipe, `eventfd` or `socketpair`.
+    Signalled {
+        /// The thread that takes them out, 0 where unknown.
+        to: u32,
+    },
+    /// It wrote a response.
+    Replied {
+        /// Which exchange's.
+        exchange: u64,
+        /// The thread that read the request.
+        reader: u32,
+    },
+    /// It woke a thread.
+    Woke {
+        /// Which.
+        sleeper: u32,
+    },
+    /// It called the GPU's driver.
+    Worked,
+}
+
+/// What happened to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It began.
+    Begun,
+    /// It ended.
+    Ended,
+}
+
+#[derive(Debug, Default)]
+struct Worker {
+    pid: u32,
+    /// In the order of their begin; they do not overlap.
+    items: VecDeque<u64>,
+    open: Option<u64>,
+    /// End of the last item, where nothing was handed since, ns.
+    free_ns: u64,
+    /// Who handed the last item.
+    from: u32,
+    /// Where it was handed its items lately, and how sure that is.
+    home: u64,
+    score: u8,
+    /// To whom it gave them back lately, and how sure that is: only that thread hands it any.
+    boss: u32,
+    boss_score: u8,
+}
+
+impl Worker {
+    fn give_back(&mut self, boss: u32) {
+        if self.boss == boss {
+            self.boss_score = (self.boss_score + 1).min(MAX_SCORE);
+        } else {
+            self.boss_score = self.boss_score.saturating_sub(1);
+            if self.boss_score == 0 {
+                (self.boss, self.boss_score) = (boss, 1);
+            }
+        }
+    }
+}
+
+/// Every thread's items.
+#[derive(Debug, Default)]
+pub struct Items {
+    next: u64,
+    workers: HashMap<u32, Worker>,
+    items: HashMap<u64, Item>,
+    /// What was handed over within an item.
+    children: HashMap<u64, Vec<u64>>,
+    marks: BTreeMap<(u64, u64), (u32, u32, Mark)>,
+    seq: u64,
+}
+
+impl Items {
+    /// Adds a mark; it may come in any order.
+    pub fn mark(&mut self, time_ns: u64, pid: u32, tid: u32, mark: Mark) {
+        self.seq += 1;
+        self.marks.insert((time_ns, self.seq), (pid, tid, mark));
+    }
+
+    /// Whether the thread was ever handed anything.
+    pub fn is_worker(&self, tid: u32) -> bool {
+        self.workers.contains_key(&tid)
+    }
+
+    /// Marks that wait.
+    pub fn waiting(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Takes in the marks up to a time, ns; what changed is added to `out` with its time.
+    pub fn advance(&mut self, to_ns: u64, out: &mut Vec<(u64, u64, Change)>) {
+        while self.marks.first_key_value().is_some_and(|((time_ns, _), _)| *time_ns <= to_ns) {
+            let Some(((time_ns, _), (pid, tid, mark))) = self.marks.pop_first() else { break };
+            self.take(time_ns, pid, tid, mark, out);
+        }
+    }
+
+    fn take(
+        &mut self,
+        time_ns: u64,
+        pid: u32,
+        tid: u32,
+        mark: Mark,
+        out: &mut Vec<(u64, u64, Change)>,
+    ) {
+        match mark {
+            Mark::Handed { from, object, since_ns, confidence } => {
+                let worker = self.workers.entry(tid).or_default();
+                worker.pid = pid;
+                if worker.boss_score >= HOME_SCORE && worker.boss != from {
+                    return;
+                }
+                let at_home = worker.home == object;
+                if let Some(open) = worker.open {
+                    // Woken within its item, by a lock or a helper.
+                    if !at_home || worker.score < HOME_SCORE {
+                        return;
+                    }
+                    self.end(open, since_ns, End::Idle, out);
+                } else if !at_home && worker.score >= HOME_SCORE {
+                    return;
+                }
+                let Some(worker) = self.workers.get_mut(&tid) else { return };
+                if at_home {
+                    worker.score = (worker.score + 1).min(MAX_SCORE);
+                } else {
+                    worker.score = worker.score.saturating_sub(1);
+                    if worker.score == 0 {
+                        (worker.home, worker.score) = (object, 1);
+                    }
+                }
+                worker.from = from;
+                self.begin(tid, time_ns, Some(confidence), out);
+            }
+            Mark::Signalled { to } => self.complete(time_ns, (pid, tid), to, End::Signal, out),
+            Mark::Replied { exchange, reader } => {
+                self.complete(time_ns, (pid, tid), reader, End::Reply(exchange), out);
+            }
+            Mark::Woke { sleeper } => {
+                let Some(worker) = self.workers.get(&tid) else { return };
+                let Some(open) = worker.open.filter(|_| worker.from == sleeper) else { return };
+                self.end(open, time_ns, End::Woke, out);
+            }
+            Mark::Worked => {
+                let Some(worker) = self.workers.get(&tid) else { return };
+                if worker.open.is_none() && worker.free_ns != 0 {
+                    self.begin(tid, worker.free_ns, None, out);
+                }
+            }
+        }
+    }
+
+    /// Something was completed: the open item, or one that a busy worker took unseen.
+    fn complete(
+        &mut self,
+        time_ns: u64,
+        (pid, tid): (u32, u32),
+        boss: u32,
+        end: End,
+        out: &mut Vec<(u64, u64, Change)>,
+    ) {
+        let worker = self.workers.entry(tid).or_default();
+        worker.pid = pid;
+        if boss != 0 && boss != tid {
+            worker.give_back(boss);
+        }
+        let (free_ns, boss) = (worker.free_ns, worker.boss);
+        if worker.open.is_none() {
+            worker.from = boss;
+            if free_ns == 0 {
+                // The first that is seen of it: what it does next began here.
+                worker.free_ns = time_ns;
+                return;
+            }
+            self.begin(tid, free_ns, None, out);
+        }
+        let Some(open) = self.workers.get(&tid).and_then(|worker| worker.open) else { return };
+        if let Some(item) = self.items.get_mut(&open)
+            && item.parent.is_none()
+            && boss != 0
+        {
+            item.from = boss;
+        }
+        self.end(open, time_ns, end, out);
+    }
+
+    fn begin(
+        &mut self,
+        tid: u32,
+        time_ns: u64,
+        woken: Option<f64>,
+        out: &mut Vec<(u64, u64, Change)>,
+    ) {
+        let Some(from) = self.workers.get(&tid).map(|worker| worker.from) else { return };
+        let parent = self.at(from, time_ns).map(|item| item.id);
+        let Some(worker) = self.workers.get_mut(&tid) else { return };
+        self.next += 1;
+        let id = self.next;
+        let item = Item {
+            id,
+            pid: worker.pid,
+            tid,
+            start_ns: time_ns,
+            from,
+            woken: woken.is_some(),
+            confidence: woken.unwrap_or(1.0),
+            end_ns: u64::MAX,
+            end: End::Open,
+            parent,
+            free_ns: worker.free_ns,
+        };
+        if let Some(parent) = parent {
+            let children = self.children.entry(parent).or_default();
+            if children.len() < MAX_CHILDREN {
+                children.push(id);
+            }
+        }
+        worker.items.push_back(id);
+        worker.open = Some(id);
+        worker.free_ns = 0;
+        if worker.items.len() > MAX_ITEMS
+            && let Some(oldest) = worker.items.pop_front()
+        {
+            self.items.remove(&oldest);
+            self.children.remove(&oldest);
+        }
+        self.items.insert(id, item);
+        out.push((time_ns, id, Change::Begun));
+    }
+
+    fn end(&mut self, id: u64, time_ns: u64, end: End, out: &mut Vec<(u64, u64, Change)>) {
+        let Some(item) = self.items.get_mut(&id) else { return };
+        item.end_ns = time_ns.max(item.start_ns);
+        item.end = end;
+        if let Some(worker) = self.workers.get_mut(&item.tid) {
+            worker.open = None;
+            // Who waits for work takes none unseen.
+            worker.free_ns = if end == End::Idle { 0 } else { item.end_ns };
+        }
+        out.push((item.end_ns, id, Change::Ended));
+    }
+
+    /// Items that were handed over within an item.
+    pub fn children(&self, id: u64) -> &[u64] {
+        self.children.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// An item.
+    pub fn get(&self, id: u64) -> Option<&Item> {
+        self.items.get(&id)
+    }
+
+    /// The item in which the thread was at a time, ns.
+    pub fn at(&self, tid: u32, time_ns: u64) -> Option<&Item> {
+        let worker = self.workers.get(&tid)?;
+        let before = |id: &u64| self.items.get(id).is_none_or(|item| item.start_ns < time_ns);
+        let after = worker.items.partition_point(before);
+        let item = self.items.get(worker.items.get(after.checked_sub(1)?)?)?;
+        (time_ns <= item.end_ns).then_some(item)
+    }
+
+    /// A thread has ended: so has what it worked on.
+    pub fn thread_ended(&mut self, tid: u32, time_ns: u64, out: &mut Vec<(u64, u64, Change)>) {
+        if let Some(open) = self.workers.get(&tid).and_then(|worker| worker.open) {
+            self.end(open, time_ns, End::Idle, out);
+        }
+    }
+
+    /// Forgets items that ended before this time, ns; `forgotten` is told each.
+    pub fn forget_before(&mut self, time_ns: u64, mut forgotten: impl FnMut(u64)) {
+        self.workers.retain(|_, worker| {
+            while let Some(id) = worker.items.front() {
+                if self.items.get(id).is_some_and(|item| item.end_ns >= time_ns) {
+                    break;
+                }
+                forgotten(*id);
+                self.items.remove(id);
+                self.children.remove(id);
+                worker.items.pop_front();
+            }
+            true
+        });
+    }
+
+    /// A thread's number may be somebody else's from now on.
+    pub fn forget_thread(&mut self, tid: u32) {
+        if let Some(worker) = self.workers.remove(&tid) {
+            worker.items.iter().for_each(|id| {
+                self.items.remove(id);
+                self.children.remove(id);
+            });
+        }
+    }
+}
