@@ -73,10 +73,13 @@ fn returns(tid: u32, thread: &mut Thread) {
     let (out_ns, woken) = (thread.out_ns, thread.wake.ns != 0);
     thread.out_ns = 0;
     if out_ns == 0 && !woken {
-        return; // nobody saw it leave, and nobody wake it: it was preempted when tracing began
+        return; // nobody saw it leave, and nobody woke it: it was preempted when tracing began
     }
     let time_ns = now();
     let slept = thread.state != 0 || out_ns == 0;
+    if slept && !woken {
+        lose(Loss::WakeUnseen, 1);
+    }
     if thread.yields.count != 0 && yields::back(thread, out_ns, time_ns) && !slept {
         return;
     }

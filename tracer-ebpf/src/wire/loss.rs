@@ -27,7 +27,11 @@ pub enum Loss {
     CudaArgs = 9,
     /// The ring was full: a record of the scheduler or of a wait.
     RingSched = 10,
+    /// A thread came back from a sleep whose wake was not seen: the kernel skips the program at
+    /// `sched_waking` where an interrupt wakes somebody on top of another program. Its sleep says
+    /// so too.
+    WakeUnseen = 11,
 }
 
 /// Number of loss counters.
-pub const LOSS_COUNT: u32 = 11;
+pub const LOSS_COUNT: u32 = 12;

@@ -278,7 +278,20 @@ impl Order {
         let one_each = producer.one_each();
         let Some(item) = completed else { return };
         let agree = self.forward.get(&item) == Some(&id);
-        if std::env::var_os("DBG").is_some() { eprintln!("W t={} ex={} leg={} from={} item={:?} fwd={:?} one_each={} items={} legs={}", time_ns, exchange, id, leg.from_ns, items.get(item), self.forward.get(&item), one_each, 0, 0); }
+        if std::env::var_os("DBG").is_some() {
+            eprintln!(
+                "W t={} ex={} leg={} from={} item={:?} fwd={:?} one_each={} items={} legs={}",
+                time_ns,
+                exchange,
+                id,
+                leg.from_ns,
+                items.get(item),
+                self.forward.get(&item),
+                one_each,
+                0,
+                0
+            );
+        }
         let owner = if agree && one_each {
             Owner { exchange, evidence: Evidence::Order, confidence: BOTH_WAYS }
         } else {
