@@ -275,7 +275,7 @@ fn timeouts_are_told() {
     let (_, absolute) = told.wait("main", told.number("absolute"));
     assert_eq!((absolute.ret, absolute.futex_op), (-ETIMEDOUT, 137));
     let Timeout::After(left) = absolute.timeout else { panic!("{absolute:?}") };
-    assert!((1..5_000_000).contains(&left));
+    assert!((1..50_000_000).contains(&left));
     let waits = told.waits("main");
     assert!(waits.iter().all(|(_, wait)| wait.object != told.number("refused")));
     let calls = |call| waits.iter().filter(move |(_, wait)| wait.call == call);
@@ -284,6 +284,44 @@ fn timeouts_are_told() {
     assert_eq!(epoll, [(0, Timeout::After(3_000_000))]);
     let slept: Vec<_> = calls(SchedCall::Sleep).map(|(_, wait)| wait.ret).collect();
     assert_eq!(slept, [0]);
+}
+
+#[test]
+fn every_way_to_wait_is_known() {
+    const MOST: u64 = 50_000_000;
+    let Some(told) = trace("waits") else { return };
+    let pipe = told.signals("main")[1].0;
+    let waits: Vec<_> = told
+        .waits("main")
+        .into_iter()
+        .filter(|(_, wait)| matches!(wait.timeout, Timeout::After(1..=MOST)))
+        .map(|(_, wait)| {
+            assert!(wait.sleep.is_some(), "{wait:?}");
+            let exact = wait.timeout == Timeout::After(2_000_000);
+            let object = if wait.call == SchedCall::EpollWait { 0 } else { wait.object };
+            (wait.call, object, exact, wait.ret)
+        })
+        .collect();
+    let expected = [
+        (SchedCall::Poll, pipe, true, 0),
+        (SchedCall::Select, 0, true, 0),
+        (SchedCall::Poll, pipe, true, 0),
+        (SchedCall::EpollWait, 0, true, 0),
+        (SchedCall::Futex, told.number("one"), false, -ETIMEDOUT),
+        (SchedCall::FutexWaitv, told.number("many"), false, -ETIMEDOUT),
+        (SchedCall::Sleep, 0, false, 0),
+    ];
+    assert_eq!(waits, expected);
+}
+
+#[test]
+fn a_pair_and_a_copied_descriptor_keep_what_they_are() {
+    let Some(told) = trace("copies") else { return };
+    let written = told.signals("main");
+    let [(pair, 3, Direction::Out)] = written.as_slice() else { panic!("{written:?}") };
+    assert_eq!(told.signals("reader"), [(pair ^ OTHER_END, 3, Direction::In)]);
+    let waker = told.woken_by("reader", "main", SchedCall::Write).waker.unwrap();
+    assert_eq!(waker.object, *pair);
 }
 
 #[test]
