@@ -2,15 +2,17 @@
 //!
 //! Needs root and `python3`; says loudly where it cannot run.
 #![cfg(feature = "live")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tracer_ebpf::wire::policy::Class;
 use tracer_ebpf::wire::sched::OTHER_END;
+use tracer_user::discover::process::threads;
 use tracer_user::intake::decode::{Decoded, decode};
 use tracer_user::intake::event::{
     Direction, Event, Process, Sched, SchedCall, Sleep, SleepState, Socket, Timeout, WaitCall, What,
@@ -20,6 +22,7 @@ use tracer_user::probe::{Availability, Door, Probes, Ring, Settings};
 const PEER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live_sched/peer.py");
 const CAPTURE_LEN: u32 = 64;
 const ETIMEDOUT: i64 = 110;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why nothing can be traced here; `None` where it can.
 fn cannot_trace() -> Option<String> {
@@ -79,6 +82,8 @@ impl Peer {
 struct Told {
     events: Vec<Event>,
     did: Value,
+    /// The peer's threads at the end, and those that the kernel half remembers.
+    threads: [Vec<u32>; 2],
 }
 
 /// Traces a peer while it does its thing. `None`, said loudly, where nothing can be traced.
@@ -104,14 +109,15 @@ fn trace_while(mode: &str, beside: impl FnOnce()) -> Option<Told> {
     let events = drain(&mut ring);
     let lost = losses.read(true).unwrap();
     assert_eq!((lost.sched, lost.socket, lost.process), (0, 0, 0), "{lost:?}");
+    let threads = settled(&door, peer.child.id());
     peer.end();
-    Some(Told { events, did })
+    Some(Told { events, did, threads })
 }
 
 /// As the scout does it.
 fn adopt(door: &mut Door, pid: u32) {
     let seed = |door: &mut Door| {
-        tracer_user::discover::process::threads(pid)
+        threads(pid)
             .into_iter()
             .filter(|tid| door.seed_thread(pid, *tid, CAPTURE_LEN).unwrap())
             .count()
@@ -121,6 +127,19 @@ fn adopt(door: &mut Door, pid: u32) {
     while seed(door) > 0 {}
     for fd in 0..3 {
         door.seed(pid, fd, Class::Other, 1).unwrap();
+    }
+}
+
+/// The process's threads and those that are remembered, once the last that has ended is gone from
+/// both; as they are where that does not come.
+fn settled(door: &Door, pid: u32) -> [Vec<u32>; 2] {
+    let begin = Instant::now();
+    loop {
+        let mut tids = [threads(pid), door.threads()];
+        tids.iter_mut().for_each(|tids| tids.sort_unstable());
+        if tids[0] == tids[1] || begin.elapsed() > PATIENCE {
+            return tids;
+        }
     }
 }
 
@@ -256,7 +275,7 @@ fn timeouts_are_told() {
     let (_, absolute) = told.wait("main", told.number("absolute"));
     assert_eq!((absolute.ret, absolute.futex_op), (-ETIMEDOUT, 137));
     let Timeout::After(left) = absolute.timeout else { panic!("{absolute:?}") };
-    assert!((1..5_000_000).contains(&left));
+    assert!((1..50_000_000).contains(&left));
     let waits = told.waits("main");
     assert!(waits.iter().all(|(_, wait)| wait.object != told.number("refused")));
     let calls = |call| waits.iter().filter(move |(_, wait)| wait.call == call);
@@ -265,6 +284,44 @@ fn timeouts_are_told() {
     assert_eq!(epoll, [(0, Timeout::After(3_000_000))]);
     let slept: Vec<_> = calls(SchedCall::Sleep).map(|(_, wait)| wait.ret).collect();
     assert_eq!(slept, [0]);
+}
+
+#[test]
+fn every_way_to_wait_is_known() {
+    const MOST: u64 = 50_000_000;
+    let Some(told) = trace("waits") else { return };
+    let pipe = told.signals("main")[1].0;
+    let waits: Vec<_> = told
+        .waits("main")
+        .into_iter()
+        .filter(|(_, wait)| matches!(wait.timeout, Timeout::After(1..=MOST)))
+        .map(|(_, wait)| {
+            assert!(wait.sleep.is_some(), "{wait:?}");
+            let exact = wait.timeout == Timeout::After(2_000_000);
+            let object = if wait.call == SchedCall::EpollWait { 0 } else { wait.object };
+            (wait.call, object, exact, wait.ret)
+        })
+        .collect();
+    let expected = [
+        (SchedCall::Poll, pipe, true, 0),
+        (SchedCall::Select, 0, true, 0),
+        (SchedCall::Poll, pipe, true, 0),
+        (SchedCall::EpollWait, 0, true, 0),
+        (SchedCall::Futex, told.number("one"), false, -ETIMEDOUT),
+        (SchedCall::FutexWaitv, told.number("many"), false, -ETIMEDOUT),
+        (SchedCall::Sleep, 0, false, 0),
+    ];
+    assert_eq!(waits, expected);
+}
+
+#[test]
+fn a_pair_and_a_copied_descriptor_keep_what_they_are() {
+    let Some(told) = trace("copies") else { return };
+    let written = told.signals("main");
+    let [(pair, 3, Direction::Out)] = written.as_slice() else { panic!("{written:?}") };
+    assert_eq!(told.signals("reader"), [(pair ^ OTHER_END, 3, Direction::In)]);
+    let waker = told.woken_by("reader", "main", SchedCall::Write).waker.unwrap();
+    assert_eq!(waker.object, *pair);
 }
 
 #[test]
@@ -373,6 +430,16 @@ fn a_thread_s_first_record_is_its_birth() {
 fn a_dying_process_wakes_its_parent() {
     let Some(told) = trace("death") else { return };
     told.woken_by("main", "child", SchedCall::Exit);
+}
+
+#[test]
+fn the_dead_are_forgotten() {
+    let Some(told) = trace("crowd") else { return };
+    let [alive, remembered] = &told.threads;
+    assert_eq!(alive, remembered);
+    // The thread that began the new program has the first one's number, and goes on being seen.
+    let written = told.signals("main");
+    assert!(matches!(written.as_slice(), [(_, 1, Direction::Out)]), "{written:?}");
 }
 
 #[test]

@@ -129,9 +129,10 @@ impl Session {
                 self.losses.tcp += lost.tcp;
                 self.losses.cuda += lost.cuda;
                 self.losses.process += lost.process;
+                self.losses.sched += lost.sched;
                 self.losses.recursion += lost.recursion;
             }
-            What::Socket(_) | What::Tcp(_) | What::Process(_) => {}
+            What::Socket(_) | What::Tcp(_) | What::Process(_) | What::Sched(_) => {}
         }
     }
 
@@ -167,8 +168,8 @@ impl Session {
 
     /// Losses of every kind.
     pub fn lost(&self) -> u64 {
-        let Losses { socket, tcp, cuda, process, recursion } = self.losses;
-        socket + tcp + cuda + process + recursion
+        let Losses { socket, tcp, cuda, process, sched, recursion } = self.losses;
+        socket + tcp + cuda + process + sched + recursion
     }
 
     /// Launches seen.

@@ -22,7 +22,7 @@ use tracer_ebpf::wire::{
 
 use super::{process::field, syscall::waits};
 use crate::{
-    emit::{header, lose, now, pid_tgid, submit_flags},
+    emit::{NO_WAKEUP, header, lose, now, pid_tgid, submit_flags},
     maps::RING,
     state::Thread,
     threads,
@@ -38,29 +38,33 @@ const INTERRUPTIBLE: u16 = 1;
 #[tracepoint]
 pub fn sched_switch(ctx: TracePointContext) -> u32 {
     let ids = pid_tgid();
+    let mut time_ns = 0;
     // The idle task has number 0 and is nobody's.
     if ids as u32 != 0
         && let Some(thread) = threads::find(ids as u32)
     {
-        leaves(&ctx, ids, thread);
+        time_ns = now();
+        leaves(&ctx, ids, thread, time_ns);
     }
     let next = field::<u32>(&ctx, Field::SwitchNextPid).unwrap_or(0);
     if next != 0
         && let Some(thread) = threads::find(next)
     {
-        returns(next, thread);
+        if time_ns == 0 {
+            time_ns = now();
+        }
+        returns(next, thread, time_ns);
     }
     0
 }
 
 #[inline(always)]
-fn leaves(ctx: &TracePointContext, ids: u64, thread: &mut Thread) {
+fn leaves(ctx: &TracePointContext, ids: u64, thread: &mut Thread, time_ns: u64) {
     let state = field::<u64>(ctx, Field::SwitchPrevState).unwrap_or(0);
     if thread.exiting != 0 && state & STATE_DEAD != 0 {
         threads::forget(ids as u32);
         return;
     }
-    let time_ns = now();
     thread.out_ns = time_ns;
     thread.state = (state & STATE_MASK) as u16;
     if thread.seed.late != 0 && thread.first.out_ns != 0 {
@@ -69,14 +73,16 @@ fn leaves(ctx: &TracePointContext, ids: u64, thread: &mut Thread) {
 }
 
 #[inline(always)]
-fn returns(tid: u32, thread: &mut Thread) {
+fn returns(tid: u32, thread: &mut Thread, time_ns: u64) {
     let (out_ns, woken) = (thread.out_ns, thread.wake.ns != 0);
     thread.out_ns = 0;
     if out_ns == 0 && !woken {
-        return; // nobody saw it leave, and nobody wake it: it was preempted when tracing began
+        return; // nobody saw it leave, and nobody woke it: it was preempted when tracing began
     }
-    let time_ns = now();
     let slept = thread.state != 0 || out_ns == 0;
+    if slept && !woken {
+        lose(Loss::WakeUnseen, 1);
+    }
     if thread.yields.count != 0 && yields::back(thread, out_ns, time_ns) && !slept {
         return;
     }
@@ -100,7 +106,8 @@ fn returns(tid: u32, thread: &mut Thread) {
             ));
             write_sleep(&raw mut (*record).sleep, thread, out_ns, time_ns, slept);
         }
-        slot.submit(submit_flags());
+        // No look at the ring's fill: these alone cannot fill it between two rounds.
+        slot.submit(NO_WAKEUP);
     } else {
         lose(Loss::RingSched, 1);
     }

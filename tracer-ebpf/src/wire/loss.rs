@@ -13,8 +13,8 @@ pub enum Loss {
     RingCuda = 2,
     /// The ring was full: a process record.
     RingProcess = 3,
-    /// No room to remember a system call between entry and exit.
-    MapSyscall = 4,
+    /// No room to remember a thread: counted when it is born, and for each of its calls.
+    MapThread = 4,
     /// No room to remember a descriptor.
     MapFd = 5,
     /// No room to remember a CUDA call between entry and return.
@@ -27,8 +27,10 @@ pub enum Loss {
     CudaArgs = 9,
     /// The ring was full: a record of the scheduler or of a wait.
     RingSched = 10,
-    /// No room to remember a thread.
-    MapThread = 11,
+    /// A thread came back from a sleep whose wake was not seen: the kernel skips the program at
+    /// `sched_waking` where an interrupt wakes somebody on top of another program. Its sleep says
+    /// so too.
+    WakeUnseen = 11,
 }
 
 /// Number of loss counters.

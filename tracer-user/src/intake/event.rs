@@ -490,7 +490,7 @@ pub enum Descriptor {
 /// Events lost since the last such report, by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Losses {
-    /// Socket records that found the ring full, or calls that could not be remembered.
+    /// Socket records that found the ring full, and calls of threads that could not be remembered.
     pub socket: u64,
     /// TCP records.
     pub tcp: u64,
@@ -498,7 +498,7 @@ pub struct Losses {
     pub cuda: u64,
     /// Process records.
     pub process: u64,
-    /// Records of the scheduler and of waits, and threads that could not be remembered.
+    /// Records of the scheduler, of waits and of signals.
     #[serde(default)]
     pub sched: u64,
     /// Runs of kernel programs that the kernel skipped because they were nested.

@@ -93,6 +93,11 @@ impl Door {
         }
     }
 
+    /// Threads that the kernel half remembers now.
+    pub fn threads(&self) -> Vec<u32> {
+        self.threads.keys().filter_map(Result::ok).collect()
+    }
+
     /// A thread that was said to be there had ended by then.
     ///
     /// # Errors

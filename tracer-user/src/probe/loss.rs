@@ -12,6 +12,10 @@ use tracer_ebpf::wire::loss::{LOSS_COUNT, Loss};
 use super::ProbeError;
 use crate::intake::event::Losses;
 
+/// Interrupts wake somebody on top of other programs all the time, and mostly nobody that is traced.
+/// What that loses of a target is counted where its thread comes back ([`Loss::WakeUnseen`]).
+const COUNTS_ITSELF: &str = "sched_waking";
+
 /// Reads the loss counters; keeps what was reported before, so that each reading is a difference.
 pub struct LossReader {
     counters: PerCpuArray<MapData, u64>,
@@ -71,7 +75,8 @@ impl LossReader {
             *last = total;
         }
         let recursion: u64 = if statistics {
-            self.programs().map(|p| p.recursion_misses).sum()
+            let others = self.programs().filter(|program| program.name != COUNTS_ITSELF);
+            others.map(|program| program.recursion_misses).sum()
         } else {
             self.last_recursion
         };
@@ -79,11 +84,11 @@ impl LossReader {
         self.last_recursion = recursion;
         let at = |place: Loss| delta.get(place as usize).copied().unwrap_or(0);
         Ok(Losses {
-            socket: at(Loss::RingSocket) + at(Loss::MapSyscall) + at(Loss::MapFd),
+            socket: at(Loss::RingSocket) + at(Loss::MapThread) + at(Loss::MapFd),
             tcp: at(Loss::RingTcp),
             cuda: at(Loss::RingCuda) + at(Loss::MapCudaCall) + at(Loss::CudaArgs),
             process: at(Loss::RingProcess) + at(Loss::MapTarget),
-            sched: at(Loss::RingSched) + at(Loss::MapThread),
+            sched: at(Loss::RingSched) + at(Loss::WakeUnseen),
             recursion: recursion_delta,
         })
     }

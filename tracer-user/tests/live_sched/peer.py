@@ -11,17 +11,28 @@ import ctypes
 import json
 import os
 import select
+import socket
 import sys
 import threading
 import time
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-READ, WAIT4, FUTEX, EPOLL_WAIT = 0, 61, 202, 232
+READ, RECVFROM, WAIT4, FUTEX, CLOCK_NANOSLEEP, EPOLL_WAIT = 0, 45, 61, 202, 230, 232
+PPOLL, EPOLL_PWAIT2, FUTEX_WAITV, FUTEX_WAIT2 = 271, 441, 449, 455
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE, FUTEX_WAIT_BITSET_PRIVATE = 128, 129, 137
 
 
 class Timespec(ctypes.Structure):
     _fields_ = [("sec", ctypes.c_long), ("nsec", ctypes.c_long)]
+
+
+class Waitv(ctypes.Structure):
+    _fields_ = [
+        ("value", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("zero", ctypes.c_uint32),
+    ]
 
 
 class Futex:
@@ -99,7 +110,7 @@ def timeouts():
     futex, absolute = Futex(), Futex()
     go()
     futex.wait(timeout=Timespec(0, 5_000_000))
-    end = time.monotonic_ns() + 5_000_000
+    end = time.monotonic_ns() + 50_000_000
     absolute.wait(FUTEX_WAIT_BITSET_PRIVATE, Timespec(end // 10**9, end % 10**9))
     nothing = select.epoll()
     nothing.poll(0)
@@ -111,18 +122,64 @@ def timeouts():
     done(relative=futex.address, absolute=absolute.address, refused=refused.address)
 
 
-def pipe():
+def waits():
+    """Every way to wait for two milliseconds, or until a point in time that is not past already."""
     go()
     read, write = os.pipe()
-    reader = Sleeper(READ, read, lambda: os.read(read, 1)).asleep()
     os.write(write, b"x")
+    os.read(read, 1)
+    poll = select.poll()
+    poll.register(read, select.POLLIN)
+    poll.poll(2)
+    select.select([read], [], [], 0.002)
+    nothing, short = select.epoll(), Timespec(0, 2_000_000)
+    pollfd = (ctypes.c_int * 2)(read, select.POLLIN)
+    LIBC.syscall(PPOLL, pollfd, 1, ctypes.byref(short), None, 8)
+    short = Timespec(0, 2_000_000)
+    events = ctypes.create_string_buffer(12)
+    LIBC.syscall(EPOLL_PWAIT2, nothing.fileno(), events, 1, ctypes.byref(short), None, 8)
+    one, many = Futex(), Futex()
+
+    def soon():
+        end = time.monotonic_ns() + 50_000_000
+        return ctypes.byref(Timespec(end // 10**9, end % 10**9))
+
+    every = ctypes.c_uint64(0xFFFFFFFF)
+    LIBC.syscall(FUTEX_WAIT2, ctypes.byref(one.word), ctypes.c_uint64(0), every, 2 | 128, soon(), 1)
+    list = (Waitv * 1)(Waitv(0, many.address, 2 | 128, 0))
+    LIBC.syscall(FUTEX_WAITV, list, 1, 0, soon(), 1)
+    LIBC.syscall(CLOCK_NANOSLEEP, 1, 1, soon(), None)
+    done(one=one.address, many=many.address)
+
+
+def copies():
+    """A pair of sockets and a copy of a descriptor."""
+    go()
+    here, there = socket.socketpair()
+    reader = Sleeper(RECVFROM, there.fileno(), lambda: there.recv(9)).asleep()
+    copy = os.dup(here.fileno())
+    os.write(copy, b"abc")
     reader.join()
+    done(reader=reader.native_id)
+
+
+def pipe():
+    go()
+    read, write, reader = pipe_once()
     os.set_blocking(read, False)
     try:
         os.read(read, 1)
     except BlockingIOError:
         pass
     done(read=read, write=write, reader=reader.native_id)
+
+
+def pipe_once():
+    read, write = os.pipe()
+    reader = Sleeper(READ, read, lambda: os.read(read, 1)).asleep()
+    os.write(write, b"x")
+    reader.join()
+    return read, write, reader
 
 
 def close():
@@ -205,6 +262,29 @@ def death():
                     os._exit(0)
     os.waitpid(child, 0)
     done(child=child)
+
+
+def crowd():
+    """Many threads and processes that come and go; at the end a thread begins the program anew."""
+    go()
+    for _ in range(20):
+        threads = [threading.Thread(target=os.getpid) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    again = [sys.executable, __file__, "again"]
+    threading.Thread(target=os.execv, args=(sys.executable, again)).start()
+    threading.Event().wait()
+
+
+def again():
+    pipe_once()
+    done()
 
 
 globals()[sys.argv[1]]()

@@ -30,7 +30,7 @@ const FUTEX_WAIT_REQUEUE_PI: u64 = 11;
 const FUTEX_LOCK_PI2: u64 = 13;
 
 // `linux/time.h`.
-const CLOCK_MONOTONIC: u64 = 1;
+const CLOCK_MONOTONIC: u32 = 1;
 const TIMER_ABSTIME: u64 = 1;
 
 // `linux/io_uring.h`.
@@ -129,7 +129,7 @@ fn enter_other(ids: u64, thread: &mut Thread) -> bool {
         };
     } else if op == Op::Poll as u8 || op == Op::Ppoll as u8 {
         call = Call::Poll;
-        on = if p.args[1] == 0 { 0 } else { polled(ids, p.args[0]) };
+        on = if p.args[1] as u32 == 0 { 0 } else { polled(ids, p.args[0]) };
         timeout =
             if op == Op::Poll as u8 { milliseconds(p.args[2]) } else { time(p.args[2], NS_PER_S) };
     } else if op == Op::Select as u8 || op == Op::Pselect as u8 {
@@ -140,7 +140,7 @@ fn enter_other(ids: u64, thread: &mut Thread) -> bool {
     } else if op == Op::IoUring as u8 {
         call = Call::IoUring;
         on = 0;
-        let (wanted, flags) = (p.args[2], p.args[3]);
+        let (wanted, flags) = (p.args[2] as u32, p.args[3]);
         if flags & IORING_ENTER_GETEVENTS == 0 {
             thread.call = call as u8;
             return false;
@@ -230,7 +230,8 @@ fn deadline(at: u64, enter_ns: u64) -> u64 {
 
 #[inline(always)]
 fn by_clock(at: u64, clock: u64, enter_ns: u64) -> u64 {
-    if clock == CLOCK_MONOTONIC { deadline(at, enter_ns) } else { some(at) }
+    // An `int`: what the register's upper half holds means nothing.
+    if clock as u32 == CLOCK_MONOTONIC { deadline(at, enter_ns) } else { some(at) }
 }
 
 /// The call has returned.

@@ -1,13 +1,15 @@
 use std::mem::offset_of;
 
 use proptest::prelude::*;
-use tracer_ebpf::wire::{Kind, cuda, cuda_api, process, socket, tcp};
+use tracer_ebpf::wire::{Kind, cuda, cuda_api, process, sched, socket, tcp};
 
 use super::{
     sample::{self, call, flag, io, launches, put, put_address, raw},
     *,
 };
-use crate::intake::event::{Direction, IoCall, Tcp};
+use crate::intake::event::{
+    Direction, IoCall, Sched, SchedCall, Sleep, SleepState, Tcp, Timeout, WaitCall, Waker,
+};
 
 fn event(record: &[u8]) -> Event {
     match decode(record) {
@@ -210,6 +212,111 @@ fn births_and_deaths() {
     assert_eq!(what(&exit), Process::Exit { last: true });
     put(&mut exit, dead, 3u32.to_le_bytes());
     assert!(decode(&exit).is_err());
+}
+
+fn sched(record: &[u8]) -> Sched {
+    match event(record).what {
+        What::Sched(sched) => sched,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The bytes of a record, number by number.
+fn by_hand(kind: Kind, numbers: &[u64]) -> Vec<u8> {
+    let mut record = raw(kind, 9, 0, &[]);
+    let body = &mut record[size_of::<Header>()..];
+    assert_eq!(body.len(), numbers.len() * 8);
+    body.chunks_exact_mut(8).zip(numbers).for_each(|(at, n)| at.copy_from_slice(&n.to_le_bytes()));
+    record
+}
+
+/// Left at 10, woken at 20 by thread 5 of process 4 after a write to 77, back at 30.
+const SLEEP: [u64; 6] = [10, 20, 30, 77, 4 | 5 << 32, 1 | 10 << 16 | 1 << 24];
+
+#[test]
+fn a_sleep_names_its_waker() {
+    let waker = Waker { pid: 4, tid: 5, call: SchedCall::Write, left: true, object: 77 };
+    let sleep = Sleep {
+        out_ns: 10,
+        woken_ns: Some(20),
+        in_ns: 30,
+        state: SleepState::Interruptible,
+        waker: Some(waker),
+    };
+    let mut record = by_hand(Kind::SchedOffCpu, &SLEEP);
+    assert_eq!(sched(&record), Sched::OffCpu(sleep));
+    let at = offset_of!(sched::OffCpu, sleep);
+    put(&mut record, at + offset_of!(sched::Sleep, woken_ns), 0u64.to_le_bytes());
+    for (bits, state) in [
+        (0, SleepState::Preempted),
+        (2, SleepState::Uninterruptible),
+        (4, SleepState::Other),
+        (130, SleepState::Other),
+    ] {
+        put(&mut record, at + offset_of!(sched::Sleep, state), u16::to_le_bytes(bits));
+        let unwoken = Sleep { woken_ns: None, waker: None, state, ..sleep };
+        assert_eq!(sched(&record), Sched::OffCpu(unwoken));
+    }
+    put(&mut record, at + offset_of!(sched::Sleep, waker_call), [18]);
+    assert!(matches!(decode(&record), Err(DecodeError::Field { field: "call", value: 18 })));
+}
+
+#[test]
+fn a_wait_has_its_timeout_and_its_sleep() {
+    let mut numbers = vec![8, 0xf00, 5_000, -110i64 as u64, 128 | 1 << 32];
+    numbers.extend(SLEEP);
+    let wait = |numbers: &[u64]| match sched(&by_hand(Kind::SchedWait, numbers)) {
+        Sched::Wait(wait) => wait,
+        other => panic!("{other:?}"),
+    };
+    let Sched::OffCpu(sleep) = sched(&by_hand(Kind::SchedOffCpu, &SLEEP)) else { panic!() };
+    let expected = WaitCall {
+        call: SchedCall::Futex,
+        enter_ns: 8,
+        object: 0xf00,
+        timeout: Timeout::After(5_000),
+        ret: -110,
+        futex_op: 128,
+        sleep: Some(sleep),
+    };
+    assert_eq!(wait(&numbers), expected);
+    numbers[2] = sched::NO_TIMEOUT;
+    assert_eq!(wait(&numbers).timeout, Timeout::Never);
+    numbers[2] = sched::SOME_TIMEOUT;
+    assert_eq!(wait(&numbers).timeout, Timeout::Some);
+    numbers[5] = 0;
+    assert_eq!(wait(&numbers).sleep, None);
+    numbers[4] = 200 << 32;
+    assert!(decode(&by_hand(Kind::SchedWait, &numbers)).is_err());
+}
+
+#[test]
+fn every_call_is_known_by_its_number() {
+    for number in 0..=u8::MAX {
+        let mut record = raw(Kind::SchedWait, 9, 0, &[]);
+        put(&mut record, offset_of!(sched::Wait, call), [number]);
+        match decode(&record) {
+            Ok(Decoded::Event(Event { what: What::Sched(Sched::Wait(wait)), .. })) => {
+                assert_eq!(wait.call as u8, number);
+            }
+            other => assert!(number > 17, "{number}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn yields_signals_and_what_is_watched() {
+    let yields = Sched::Yields { first_ns: 5, last_ns: 8, count: 1000 };
+    assert_eq!(sched(&by_hand(Kind::SchedYields, &[5, 8, 1000])), yields);
+    let signal = |written: u64| [7, 77, 1, 6 | written << 32 | 5 << 40];
+    let expected = |direction| Sched::Signal { object: 77, enter_ns: 7, ret: 1, direction };
+    assert_eq!(sched(&by_hand(Kind::SchedSignal, &signal(0))), expected(Direction::In));
+    assert_eq!(sched(&by_hand(Kind::SchedSignal, &signal(1))), expected(Direction::Out));
+    assert!(decode(&by_hand(Kind::SchedSignal, &signal(2))).is_err());
+    for (op, watched) in [(1, true), (2, false), (3, true)] {
+        let record = by_hand(Kind::SchedEpollCtl, &[70, 77, 3 | 6 << 32, op]);
+        assert_eq!(sched(&record), Sched::EpollCtl { epoll: 70, object: 77, fd: 6, watched });
+    }
 }
 
 /// Any bytes, and bytes behind a header that is right.
