@@ -107,6 +107,8 @@ struct Worker {
     /// In the order of their begin; they do not overlap.
     items: VecDeque<u64>,
     open: Option<u64>,
+    /// When it last woke the thread that handed it the open item, ns: perhaps its end.
+    woke_ns: u64,
     /// End of the last item, where nothing was handed since, ns.
     free_ns: u64,
     /// Who handed the last item.
@@ -191,11 +193,15 @@ impl Items {
                 }
                 let at_home = worker.home == object;
                 if let Some(open) = worker.open {
-                    // Woken within its item, by a lock or a helper.
-                    if !at_home || worker.score < HOME_SCORE {
+                    if worker.woke_ns != 0 {
+                        let woke_ns = worker.woke_ns;
+                        self.end(open, woke_ns, End::Woke, out);
+                    } else if !at_home || worker.score < HOME_SCORE {
+                        // Woken within its item, by a lock or a helper.
                         return;
+                    } else {
+                        self.end(open, since_ns, End::Idle, out);
                     }
-                    self.end(open, since_ns, End::Idle, out);
                 } else if !at_home && worker.score >= HOME_SCORE {
                     return;
                 }
@@ -216,14 +222,13 @@ impl Items {
                 self.complete(time_ns, (pid, tid), reader, End::Reply(exchange), out);
             }
             Mark::Woke { sleeper } => {
-                let Some(worker) = self.workers.get(&tid) else { return };
+                let Some(worker) = self.workers.get_mut(&tid) else { return };
                 // One that gives back by other means may wake that thread for other reasons.
                 let gives_back = worker.boss_score >= HOME_SCORE;
                 let from = worker.from;
-                let Some(open) = worker.open.filter(|_| from == sleeper && !gives_back) else {
-                    return;
-                };
-                self.end(open, time_ns, End::Woke, out);
+                if worker.open.is_some() && from == sleeper && !gives_back {
+                    worker.woke_ns = time_ns;
+                }
             }
             Mark::Worked => {
                 let Some(worker) = self.workers.get(&tid) else { return };
@@ -318,6 +323,7 @@ impl Items {
         item.end = end;
         if let Some(worker) = self.workers.get_mut(&item.tid) {
             worker.open = None;
+            worker.woke_ns = 0;
             // Who waits for work takes none unseen.
             worker.free_ns = if end == End::Idle { 0 } else { item.end_ns };
         }
