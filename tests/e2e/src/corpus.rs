@@ -87,7 +87,10 @@ fn anonymise(from: &Path, to: &Path) -> Result<()> {
                 match &mut fact {
                     ProcFact::Target { exe: path, .. }
                     | ProcFact::Coverage { library: path, .. } => *path = anonymous(path),
-                    ProcFact::Descriptor { .. } | ProcFact::Gone { .. } => {}
+                    ProcFact::Descriptor { .. }
+                    | ProcFact::Watched { .. }
+                    | ProcFact::Shared { .. }
+                    | ProcFact::Gone { .. } => {}
                 }
                 writer.push(Input::Fact { time_ns, fact: &fact })?;
             }

@@ -124,14 +124,8 @@ impl Session {
                 building.runs.insert((pid, tid, run), run_event);
             }
             What::Proc(fact) => self.facts.push(fact),
-            What::Loss(lost) => {
-                self.losses.socket += lost.socket;
-                self.losses.tcp += lost.tcp;
-                self.losses.cuda += lost.cuda;
-                self.losses.process += lost.process;
-                self.losses.recursion += lost.recursion;
-            }
-            What::Socket(_) | What::Tcp(_) | What::Process(_) => {}
+            What::Loss(lost) => self.losses.add(&lost),
+            What::Socket(_) | What::Tcp(_) | What::Process(_) | What::Sched(_) => {}
         }
     }
 
@@ -167,8 +161,8 @@ impl Session {
 
     /// Losses of every kind.
     pub fn lost(&self) -> u64 {
-        let Losses { socket, tcp, cuda, process, recursion } = self.losses;
-        socket + tcp + cuda + process + recursion
+        let Losses { socket, tcp, cuda, process, sched, recursion } = self.losses;
+        socket + tcp + cuda + process + sched + recursion
     }
 
     /// Launches seen.

@@ -51,6 +51,8 @@ pub struct Phase {
     pub method: String,
     pub lower_ns: u64,
     pub upper_ns: u64,
+    #[serde(default)]
+    pub detail: Option<String>,
 }
 
 /// Chunks of a streamed response.
