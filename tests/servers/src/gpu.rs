@@ -276,6 +276,9 @@ impl Gpu {
             Step::Chunks { .. }
             | Step::Sleep { .. }
             | Step::Spin { .. }
+            | Step::Lock { .. }
+            | Step::Dependency { .. }
+            | Step::Fan { .. }
             | Step::Response { .. } => Ok(()),
         }
     }

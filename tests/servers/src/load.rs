@@ -11,7 +11,7 @@ use crate::clock::{now_ns, sleep, sleep_until, thread_id};
 use crate::hash::Fnv;
 use crate::http::{Chunks, Framing, Piece, head_length, parse_response};
 use crate::oracle::json_string;
-use crate::serve::no_delay;
+use crate::socket::no_delay;
 use crate::target::{Target, choose};
 use crate::wire::{Io, SocketCall, Wire};
 

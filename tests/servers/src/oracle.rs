@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::clock::thread_id;
 use crate::wire::SocketCall;
 
 /// One driver call, or a run of equal ones.
@@ -30,6 +31,8 @@ pub struct DriverCall {
     pub arg: u64,
     /// The stream's handle.
     pub stream: u64,
+    /// The thread that made it.
+    pub tid: i32,
     /// Where the run's own stamps lie.
     first_pair: usize,
     pairs: usize,
@@ -71,9 +74,18 @@ impl CallLog {
     ) {
         let (before, after) = stamps;
         let first_pair = self.pairs.len();
-        let call =
-            DriverCall { name, before, after, ret, count: 1, arg, stream, first_pair, pairs: 0 };
-        self.calls.push(call);
+        self.calls.push(DriverCall {
+            name,
+            before,
+            after,
+            ret,
+            count: 1,
+            arg,
+            stream,
+            tid: thread_id(),
+            first_pair,
+            pairs: 0,
+        });
     }
 
     /// Begins a run of equal calls, of which up to `cap` keep their own stamps.
@@ -108,6 +120,7 @@ impl CallLog {
             count: run.count,
             arg,
             stream,
+            tid: thread_id(),
             first_pair: run.first_pair,
             pairs: self.pairs.len() - run.first_pair,
         });
@@ -124,6 +137,32 @@ impl CallLog {
     }
 }
 
+/// One piece of work on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostSpan {
+    /// What it was: the plan's item, or a part of it.
+    pub name: &'static str,
+    /// Right before it.
+    pub before: u64,
+    /// Right after it.
+    pub after: u64,
+    /// The thread that did it.
+    pub tid: i32,
+}
+
+/// One hand-off of a request to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hand {
+    /// Right before it was put in the queue.
+    pub handed: u64,
+    /// The worker that took it.
+    pub worker: i32,
+    /// Right after the worker took it.
+    pub begin: u64,
+    /// When the worker had done all that it does for it.
+    pub end: u64,
+}
+
 /// What a record is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
@@ -136,6 +175,8 @@ pub enum Kind {
     Request,
     /// The end of a connection.
     Connection,
+    /// The end of a worker.
+    Worker,
 }
 
 /// One line to be.
@@ -160,7 +201,11 @@ pub struct Record {
     pub write: Vec<SocketCall>,
     pub accept: Vec<SocketCall>,
     pub close: Vec<SocketCall>,
-    pub host: Vec<(&'static str, u64, u64)>,
+    pub host: Vec<HostSpan>,
+    pub helpers: Vec<(i32, u64, u64)>,
+    pub hands: Vec<Hand>,
+    /// The thread that hands requests over; 0 where a request stays on one thread.
+    pub loop_tid: i32,
     pub cuda: CallLog,
     pub why: &'static str,
 }
@@ -176,6 +221,7 @@ impl Record {
             interim: Vec::with_capacity(4),
             write: Vec::with_capacity(512),
             host: Vec::with_capacity(64),
+            hands: Vec::with_capacity(64),
             ..Record::default()
         };
         record.cuda.reserve(1024, 4096);
@@ -197,7 +243,15 @@ impl Record {
             calls.clear();
         }
         self.host.clear();
+        self.helpers.clear();
+        self.hands.clear();
+        self.loop_tid = 0;
         self.cuda.clear();
+    }
+
+    /// Notes work on the host that this thread did.
+    pub fn host(&mut self, name: &'static str, before: u64, after: u64) {
+        self.host.push(HostSpan { name, before, after, tid: thread_id() });
     }
 
     /// Writes the line, without its end, to `out`.
@@ -207,13 +261,14 @@ impl Record {
             Kind::Warm => "warm",
             Kind::Request => "request",
             Kind::Connection => "conn",
+            Kind::Worker => "worker",
         };
         let _ = write!(out, r#"{{"t":"{t}","pid":{pid},"tid":{}"#, self.tid);
-        if self.kind != Kind::Init {
+        if !matches!(self.kind, Kind::Init | Kind::Worker) {
             let _ = write!(out, r#","conn":{},"peer_port":{}"#, self.conn, self.peer_port);
         }
         match self.kind {
-            Kind::Init | Kind::Warm => {}
+            Kind::Init | Kind::Warm | Kind::Worker => {}
             Kind::Request => {
                 let _ = write!(out, r#","seq":{}"#, self.seq);
                 for (name, text) in [
@@ -246,11 +301,19 @@ impl Record {
         }
         if !self.host.is_empty() {
             out.push_str(r#","host":["#);
-            for (i, (name, before, after)) in self.host.iter().enumerate() {
+            for (i, span) in self.host.iter().enumerate() {
                 let comma = if i == 0 { "" } else { "," };
-                let _ = write!(out, r#"{comma}["{name}",{before},{after}]"#);
+                let _ = write!(out, r#"{comma}["{}",{},{}]"#, span.name, span.before, span.after);
             }
             out.push(']');
+        }
+        if !self.helpers.is_empty() {
+            rows(out, "helpers", &self.helpers, |&(tid, before, after)| {
+                format!("[{tid},{before},{after}]")
+            });
+        }
+        if self.loop_tid != 0 {
+            self.format_threads(out);
         }
         out.push_str(r#","cuda":["#);
         for (i, call) in self.cuda.calls.iter().enumerate() {
@@ -273,6 +336,32 @@ impl Record {
         }
         out.push_str("]}");
     }
+
+    /// Which thread did what, of a request that went from thread to thread. The lists have an
+    /// entry for each of the list whose name they begin with.
+    fn format_threads(&self, out: &mut String) {
+        let _ = write!(out, r#","loop_tid":{}"#, self.loop_tid);
+        if let (Some(first), Some(last)) = (self.hands.first(), self.hands.last()) {
+            let _ = write!(
+                out,
+                r#","handed":{},"worker":{},"begin":{},"end":{}"#,
+                first.handed, first.worker, first.begin, last.end
+            );
+        }
+        rows(out, "hands", &self.hands, |hand| {
+            format!("[{},{},{},{}]", hand.handed, hand.worker, hand.begin, hand.end)
+        });
+        rows(out, "read_tids", &self.read, |call| call.tid.to_string());
+        rows(out, "write_tids", &self.write, |call| call.tid.to_string());
+        rows(out, "host_tids", &self.host, |span| span.tid.to_string());
+        rows(out, "cuda_tids", &self.cuda.calls, |call| call.tid.to_string());
+    }
+}
+
+/// Writes a member that is a list.
+fn rows<T>(out: &mut String, name: &str, all: &[T], one: impl Fn(&T) -> String) {
+    let all: Vec<_> = all.iter().map(one).collect();
+    let _ = write!(out, r#","{name}":[{}]"#, all.join(","));
 }
 
 /// A text as JSON, quotes included.
@@ -397,8 +486,8 @@ mod tests {
         let mut record = Record::with_room();
         record.rid = "a\"b\\".to_owned();
         record.method = "POST".to_owned();
-        record.read.push(SocketCall { before: 1, after: 2, result: 3 });
-        record.host.push(("spin", 4, 5));
+        record.read.push(SocketCall { before: 1, after: 2, result: 3, tid: 4 });
+        record.host("spin", 4, 5);
         record.cuda.push("cuStreamSynchronize", (6, 7), 0, 0, 9);
         let mut run = record.cuda.begin_run(2);
         for i in 0..3 {
@@ -412,6 +501,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["rid"], "a\"b\\");
         assert_eq!(value["pid"], 77);
+        assert!(value.get("loop_tid").is_none());
         assert_eq!(value["read"], serde_json::json!([[1, 2, 3]]));
         assert_eq!(value["host"], serde_json::json!([["spin", 4, 5]]));
         assert_eq!(
@@ -424,8 +514,30 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_went_between_threads_names_them() {
+        let mut record = Record { loop_tid: 9, ..Record::default() };
+        record.read.push(SocketCall { before: 1, after: 2, result: 3, tid: 9 });
+        record.hands.push(Hand { handed: 1, worker: 7, begin: 2, end: 3 });
+        record.hands.push(Hand { handed: 4, worker: 8, begin: 5, end: 6 });
+        record.helpers.push((5, 1, 2));
+        record.host("fan", 0, 3);
+        let mut line = String::new();
+        record.format(1, &mut line);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["hands"], serde_json::json!([[1, 7, 2, 3], [4, 8, 5, 6]]));
+        assert_eq!(value["read_tids"], serde_json::json!([9]));
+        assert_eq!(value["host_tids"], serde_json::json!([thread_id()]));
+        assert_eq!(value["helpers"], serde_json::json!([[5, 1, 2]]));
+        let of = |name: &str| value[name].as_u64();
+        assert_eq!(
+            (of("handed"), of("worker"), of("begin"), of("end")),
+            (Some(1), Some(7), Some(2), Some(6))
+        );
+    }
+
+    #[test]
     fn other_kinds_of_line_are_json_too() {
-        for kind in [Kind::Init, Kind::Warm, Kind::Connection] {
+        for kind in [Kind::Init, Kind::Warm, Kind::Connection, Kind::Worker] {
             let record = Record { kind, ..Record::default() };
             let mut line = String::new();
             record.format(1, &mut line);

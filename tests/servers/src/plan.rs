@@ -20,6 +20,10 @@
 //!       / "alloc:" BYTES                 allocate; freed when the plan ends
 //!       / "fail"                         a launch that the driver refuses
 //!       / "sleep:" NS / "spin:" NS       host time, sleeping or on the CPU
+//!       / "lock:" NS                     take the process's one lock and hold it for NS of CPU time
+//!       / "dep:" NS                      a request to the dependency, which sleeps for NS
+//!       / "fan:" COUNT ":" NS            hand COUNT tasks of NS of CPU time each to the helper
+//!                                        threads and wait for all (at most 256)
 //!       / "resp:" BYTES                  size of the response body
 //!       / "chunks:" N ":" NS             stream N events, a GPU step of NS before each
 //! ```
@@ -35,6 +39,8 @@ pub const SLOTS: usize = 4;
 
 const MAX_BYTES: u64 = 1 << 30;
 const MAX_COUNT: u64 = 1_000_000;
+/// Fewer than the helpers' queue holds.
+const MAX_FAN: u64 = 256;
 const MAX_NS: u64 = 120_000_000_000;
 
 /// Which way a copy goes.
@@ -82,6 +88,9 @@ pub enum Step {
     Fail,
     Sleep { ns: u64 },
     Spin { ns: u64 },
+    Lock { ns: u64 },
+    Dependency { ns: u64 },
+    Fan { count: u64, ns: u64 },
     Response { bytes: u64 },
     Chunks { count: u64, ns: u64 },
 }
@@ -89,7 +98,15 @@ pub enum Step {
 impl Step {
     /// Whether carrying it out needs the driver.
     pub fn needs_gpu(self) -> bool {
-        !matches!(self, Step::Sleep { .. } | Step::Spin { .. } | Step::Response { .. })
+        !matches!(
+            self,
+            Step::Sleep { .. }
+                | Step::Spin { .. }
+                | Step::Lock { .. }
+                | Step::Dependency { .. }
+                | Step::Fan { .. }
+                | Step::Response { .. }
+        )
     }
 }
 
@@ -228,6 +245,12 @@ fn parse_step(item: &str) -> Result<Step, BadPlan> {
         "fail" => Step::Fail,
         "sleep" => Step::Sleep { ns: words.number(MAX_NS, "duration")? },
         "spin" => Step::Spin { ns: words.number(MAX_NS, "duration")? },
+        "lock" => Step::Lock { ns: words.number(MAX_NS, "duration")? },
+        "dep" => Step::Dependency { ns: words.number(MAX_NS, "duration")? },
+        "fan" => Step::Fan {
+            count: words.number(MAX_FAN, "count")?,
+            ns: words.number(MAX_NS, "duration")?,
+        },
         "resp" => Step::Response { bytes: words.number(MAX_BYTES, "bytes")? },
         "chunks" => Step::Chunks {
             count: words.number(MAX_COUNT, "count")?,
@@ -287,6 +310,9 @@ impl fmt::Display for Step {
             Step::Fail => f.write_str("fail"),
             Step::Sleep { ns } => write!(f, "sleep:{ns}"),
             Step::Spin { ns } => write!(f, "spin:{ns}"),
+            Step::Lock { ns } => write!(f, "lock:{ns}"),
+            Step::Dependency { ns } => write!(f, "dep:{ns}"),
+            Step::Fan { count, ns } => write!(f, "fan:{count}:{ns}"),
             Step::Response { bytes } => write!(f, "resp:{bytes}"),
             Step::Chunks { count, ns } => write!(f, "chunks:{count}:{ns}"),
         }
@@ -332,7 +358,8 @@ mod tests {
     fn every_item_survives_being_written_and_read_again() {
         let text = "h2d:1:pageable:blocking,d2h:2:pinned:async,d2d:3,memset:4,k:5:6,graph:7:8,\
                     event:3,evsync:2,evquery:1:9,evwait:0,elapsed:2:3,sync:stream,sync:ctx,\
-                    squery:10,stream:1,hostfn:11,alloc:12,fail,sleep:13,spin:14,resp:15";
+                    squery:10,stream:1,hostfn:11,alloc:12,fail,sleep:13,spin:14,resp:15,\
+                    lock:16,dep:17,fan:18:19";
         assert_eq!(plan(text).to_string(), text);
         assert_eq!(plan("chunks:3:4").to_string(), "chunks:3:4");
         assert_eq!(plan("").to_string(), "");
@@ -358,6 +385,7 @@ mod tests {
             ("h2d:1:warm", "neither pinned"),
             ("k:1", "duration is missing"),
             ("k:1:2:3", "more words"),
+            ("fan:257:1", "more than 256"),
             ("event:4", "more than 3"),
             ("sync:all", "neither stream"),
             ("k:1:2,,sync:stream", "unknown item"),
@@ -370,7 +398,7 @@ mod tests {
 
     #[test]
     fn what_needs_the_driver() {
-        assert!(!plan("sleep:1,spin:1,resp:9").needs_gpu());
+        assert!(!plan("sleep:1,spin:1,resp:9,lock:1,dep:1,fan:2:1").needs_gpu());
         assert!(plan("sleep:1,sync:ctx").needs_gpu());
         assert_eq!(plan("chunks:3:1,sleep:1,chunks:2:1").chunks(), Some(5));
         assert_eq!(plan("k:1:1").chunks(), None);

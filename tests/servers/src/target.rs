@@ -13,7 +13,7 @@
 use crate::hash::{Fnv, fill_pattern, fnv};
 use crate::oracle::json_string;
 use crate::plan::Plan;
-use crate::serve::event;
+use crate::reply::event;
 
 /// The answer that a request must get.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use crate::clock::now_ns;
+use crate::clock::{now_ns, thread_id};
 
 /// Which system calls carry the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -39,6 +39,8 @@ pub struct SocketCall {
     pub after: u64,
     /// Bytes moved, or the error's number, negated.
     pub result: i64,
+    /// The thread that made it.
+    pub tid: i32,
 }
 
 /// The size of the first segment of a scattered read: small, so that heads are cut.
@@ -55,7 +57,8 @@ struct PlacedRead {
 
 /// A connection.
 pub struct Wire {
-    fd: OwnedFd,
+    /// Until it is closed.
+    fd: Option<OwnedFd>,
     io: Io,
     buffer: Vec<u8>,
     start: usize,
@@ -88,14 +91,14 @@ fn stamped(call: impl FnOnce() -> isize) -> SocketCall {
         -1 => -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
         bytes => bytes as i64,
     };
-    SocketCall { before, after, result }
+    SocketCall { before, after, result, tid: thread_id() }
 }
 
 impl Wire {
     /// Takes over a connected socket.
     pub fn new(fd: OwnedFd, io: Io) -> Wire {
         Wire {
-            fd,
+            fd: Some(fd),
             io,
             buffer: vec![0; BUFFER],
             start: 0,
@@ -108,12 +111,12 @@ impl Wire {
 
     /// The descriptor's number.
     pub fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.fd.as_ref().map_or(-1, OwnedFd::as_raw_fd)
     }
 
-    /// Gives the socket back.
-    pub fn into_fd(self) -> OwnedFd {
-        self.fd
+    /// Gives the socket back, to be closed; the wire must not be used any more.
+    pub fn take_fd(&mut self) -> Option<OwnedFd> {
+        self.fd.take()
     }
 
     /// Bytes received and not yet consumed.
@@ -145,7 +148,7 @@ impl Wire {
             self.end -= self.start;
             self.start = 0;
         }
-        let fd = self.fd.as_raw_fd();
+        let fd = self.raw_fd();
         let room = self.buffer.get_mut(self.end..).unwrap_or_default();
         let split = FIRST_SEGMENT.min(room.len());
         let (first, second) = room.split_at_mut(split);
@@ -202,7 +205,6 @@ impl Wire {
         joined: &mut Vec<u8>,
         calls: &mut Vec<SocketCall>,
     ) -> io::Result<()> {
-        let fd = self.fd.as_raw_fd();
         let one_buffer = matches!(self.io, Io::Recv | Io::Read);
         let (mut head, mut body) = if one_buffer && !body.is_empty() && !head.is_empty() {
             joined.clear();
@@ -215,26 +217,7 @@ impl Wire {
             (head, body)
         };
         while !head.is_empty() {
-            let mut parts = segments(head, body);
-            let count = if body.is_empty() { 1 } else { 2 };
-            let mut header = message(parts.get_mut(..count).unwrap_or_default());
-            header.msg_iovlen = count as _;
-            let (at, len) = (head.as_ptr(), head.len());
-            let quiet = libc::MSG_NOSIGNAL;
-            let call = match self.io {
-                // SAFETY: `at` and `len` are a slice that lives as long as the call.
-                Io::Recv => stamped(|| unsafe { libc::send(fd, at.cast(), len, quiet) }),
-                // SAFETY: as above.
-                Io::Read => stamped(|| unsafe { libc::write(fd, at.cast(), len) }),
-                // SAFETY: the segments are slices that live as long as the call.
-                Io::Readv => stamped(|| unsafe { libc::writev(fd, parts.as_ptr(), count as i32) }),
-                // SAFETY: as above, named by a header that lives as long as the call.
-                Io::Recvmsg => stamped(|| unsafe { libc::sendmsg(fd, &header, quiet) }),
-            };
-            calls.push(call);
-            let Ok(sent) = usize::try_from(call.result) else {
-                return Err(io::Error::from_raw_os_error((-call.result) as i32));
-            };
+            let sent = self.send_once(head, body, calls)?;
             let from_head = sent.min(head.len());
             head = head.get(from_head..).unwrap_or_default();
             body = body.get(sent - from_head..).unwrap_or_default();
@@ -243,6 +226,36 @@ impl Wire {
             }
         }
         Ok(())
+    }
+
+    /// Makes one sending call, which may move fewer bytes than there are; returns how many. The
+    /// kinds that take one buffer send of `head` only, which must not be empty.
+    pub fn send_once(
+        &mut self,
+        head: &[u8],
+        body: &[u8],
+        calls: &mut Vec<SocketCall>,
+    ) -> io::Result<usize> {
+        let fd = self.raw_fd();
+        let mut parts = segments(head, body);
+        let count = if body.is_empty() { 1 } else { 2 };
+        let mut header = message(parts.get_mut(..count).unwrap_or_default());
+        header.msg_iovlen = count as _;
+        let (at, len) = (head.as_ptr(), head.len());
+        let quiet = libc::MSG_NOSIGNAL;
+        let call = match self.io {
+            // SAFETY: `at` and `len` are a slice that lives as long as the call.
+            Io::Recv => stamped(|| unsafe { libc::send(fd, at.cast(), len, quiet) }),
+            // SAFETY: as above.
+            Io::Read => stamped(|| unsafe { libc::write(fd, at.cast(), len) }),
+            // SAFETY: the segments are slices that live as long as the call.
+            Io::Readv => stamped(|| unsafe { libc::writev(fd, parts.as_ptr(), count as i32) }),
+            // SAFETY: as above, named by a header that lives as long as the call.
+            Io::Recvmsg => stamped(|| unsafe { libc::sendmsg(fd, &header, quiet) }),
+        };
+        calls.push(call);
+        usize::try_from(call.result)
+            .map_err(|_| io::Error::from_raw_os_error((-call.result) as i32))
     }
 }
 

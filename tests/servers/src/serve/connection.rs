@@ -1,15 +1,16 @@
 //! A connection from accept to close: its parts, its loop over requests, its end.
 
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::clock::{now_ns, thread_id};
-use crate::gpu::Gpu;
+use crate::clock::thread_id;
 use crate::oracle::{Kind, Record};
+use crate::socket::{Accepted, close, shut};
 use crate::wire::{SocketCall, Wire};
+use crate::work::Worker;
 
 use super::request::Next;
-use super::{Server, lock, shut};
+use super::{Server, lock};
 
 pub(super) struct Connection<'a> {
     pub(super) server: &'a Server,
@@ -19,37 +20,29 @@ pub(super) struct Connection<'a> {
     tid: i32,
     accept: SocketCall,
     pub(super) seq: u64,
-    pub(super) gpu: Option<Gpu>,
+    pub(super) worker: Worker,
     pub(super) head: String,
-    pub(super) body: Vec<u8>,
     pub(super) joined: Vec<u8>,
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(
-        server: &'a Server,
-        fd: OwnedFd,
-        conn: u64,
-        peer_port: u16,
-        accept: SocketCall,
-    ) -> Connection<'a> {
+    pub(super) fn new(server: &'a Server, accepted: Accepted, conn: u64) -> Connection<'a> {
         Connection {
             server,
-            wire: Wire::new(fd, server.config.io),
+            wire: Wire::new(accepted.fd, server.options.io),
             conn,
-            peer_port,
+            peer_port: accepted.peer_port,
             tid: thread_id(),
-            accept,
+            accept: accepted.call,
             seq: 0,
-            gpu: None,
+            worker: Worker::new(Arc::clone(&server.shared)),
             head: String::with_capacity(512),
-            body: Vec::with_capacity(4096),
             joined: Vec::with_capacity(8192),
         }
     }
 
     pub(super) fn record(&self, kind: Kind) -> Box<Record> {
-        let mut record = self.server.oracle.record();
+        let mut record = self.server.shared.oracle.record();
         record.kind = kind;
         record.conn = self.conn;
         record.peer_port = self.peer_port;
@@ -60,13 +53,13 @@ impl<'a> Connection<'a> {
     }
 
     pub(super) fn serve(mut self) {
-        if !self.server.config.warm.steps.is_empty() {
+        if !self.server.options.warm.steps.is_empty() {
             let mut record = self.record(Kind::Warm);
-            let warm = self.server.config.warm.clone();
-            if let Err(why) = self.carry_out(&warm, &mut record) {
+            let warm = self.server.options.warm.clone();
+            if let Err(why) = self.worker.carry_out(&warm, &mut record) {
                 eprintln!("connection {}: warm-up: {why}", self.conn);
             }
-            self.server.oracle.submit(record);
+            self.server.shared.oracle.submit(record);
         }
         let why = loop {
             if let Next::End(why) = self.request() {
@@ -87,18 +80,11 @@ impl<'a> Connection<'a> {
             self.drain();
         }
         self.wire.take_rest(&mut record.read);
-        if let Some(gpu) = self.gpu.take() {
-            gpu.close(&mut record.cuda);
-        }
+        self.worker.close(&mut record.cuda);
         // The map holds the descriptor's number: it must not outlive the descriptor.
         lock(&self.server.live).insert(self.conn, -1);
-        let fd = self.wire.into_fd().into_raw_fd();
-        let before = now_ns();
-        // SAFETY: the descriptor was ours alone and is not used again.
-        let result = unsafe { libc::close(fd) };
-        let after = now_ns();
-        record.close.push(SocketCall { before, after, result: i64::from(result) });
-        self.server.oracle.submit(record);
+        record.close.extend(self.wire.take_fd().map(close));
+        self.server.shared.oracle.submit(record);
     }
 
     /// After a refusal: lets the client read it before the close, which would reset a connection

@@ -1,4 +1,4 @@
-//! What a request is answered with: the route, the head, the body that lies ready.
+//! How a request is answered: at once, or with a streamed chunk after each step.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering;
 use crate::hash::Fnv;
 use crate::http::Request;
 use crate::oracle::Record;
+use crate::reply::{self, Reply, Route};
+use crate::work::{Course, Part};
 
+use super::NAME;
 use super::connection::Connection;
 
 impl Connection<'_> {
@@ -20,73 +23,74 @@ impl Connection<'_> {
     ) -> io::Result<bool> {
         let stopping = self.server.stopping.load(Ordering::SeqCst);
         let keep = request.keep_alive && !stopping;
-        let head_only = request.method == "HEAD";
-        self.body.clear();
-        let json = "application/json";
-        let status = match (request.path.as_str(), request.method.as_str()) {
-            ("/healthz", "GET" | "HEAD") => {
-                self.body.extend_from_slice(b"{\"status\":\"ok\"}\n");
-                200
-            }
-            ("/echo", "POST") => {
-                let text = format!(
-                    "{{\"bytes\":{},\"hash\":\"{:016x}\"}}\n",
-                    record.request_bytes,
-                    hash.value()
-                );
-                self.body.extend_from_slice(text.as_bytes());
-                200
-            }
-            ("/infer", "POST" | "GET" | "HEAD") => return self.infer(request, keep, record),
-            ("/healthz" | "/echo" | "/infer", _) => {
-                self.body.extend_from_slice(b"{\"error\":\"method not allowed\"}\n");
-                405
-            }
-            _ => {
-                self.body.extend_from_slice(b"{\"error\":\"not found\"}\n");
-                404
+        let reply = match reply::route(request, hash, record) {
+            Route::Reply(reply) => reply,
+            Route::Stream(plan) => return self.stream(Course::new(plan), keep, record),
+            Route::Infer(plan) => {
+                let done = self.worker.carry_out(&plan, record);
+                reply::done(&plan, &record.rid, done)
             }
         };
-        self.reply(status, json, keep, head_only, record)?;
+        self.reply(&reply, keep, request.method == "HEAD", record)?;
         Ok(keep)
     }
 
-    pub(super) fn start_head(&mut self, status: u16, kind: &str, keep: bool, rid: &str) {
-        let reason = match status {
-            200 => "OK",
-            400 => "Bad Request",
-            404 => "Not Found",
-            405 => "Method Not Allowed",
-            431 => "Request Header Fields Too Large",
-            _ => "Internal Server Error",
-        };
-        self.head.clear();
-        let _ = write!(
-            self.head,
-            "HTTP/1.1 {status} {reason}\r\nServer: fixture-threaded\r\nContent-Type: {kind}\r\n"
-        );
-        if !rid.is_empty() && rid.bytes().all(|b| b.is_ascii_graphic()) {
-            let _ = write!(self.head, "X-Request-Id: {rid}\r\n");
-        }
-        if !keep {
-            self.head.push_str("Connection: close\r\n");
-        }
-    }
-
-    /// Sends the body that lies ready.
     pub(super) fn reply(
         &mut self,
-        status: u16,
-        kind: &str,
+        reply: &Reply,
         keep: bool,
         head_only: bool,
         record: &mut Record,
     ) -> io::Result<()> {
-        record.status = status;
-        self.start_head(status, kind, keep, &record.rid);
-        let _ = write!(self.head, "Content-Length: {}\r\n\r\n", self.body.len());
-        let body = if head_only { &[][..] } else { self.body.as_slice() };
+        record.status = reply.status;
+        self.head.clear();
+        reply::whole_head(&mut self.head, NAME, reply, keep, &record.rid);
+        let body = if head_only { &[][..] } else { reply.body.as_slice() };
         record.response_bytes = body.len() as u64;
         self.wire.send(self.head.as_bytes(), body, &mut self.joined, &mut record.write)
+    }
+
+    /// A plan with `chunks`: what comes before runs before the head is sent.
+    fn stream(&mut self, mut course: Course, keep: bool, record: &mut Record) -> io::Result<bool> {
+        let mut part = self.worker.begin(&course.plan, record).map(|()| None);
+        let streamed = loop {
+            part = match part {
+                Err(why) => break Err(why),
+                Ok(Some(Part::End)) => break Ok(()),
+                Ok(sent) => {
+                    self.send_part(sent, keep, record)?;
+                    self.worker.next_part(&mut course, record).map(Some)
+                }
+            };
+        };
+        match self.worker.end(record).and(streamed) {
+            Err(why) if record.status == 0 => {
+                self.reply(&reply::error(500, &why), keep, false, record)?;
+                Ok(keep)
+            }
+            // The status is out already: an unfinished body is the only way to say it.
+            Err(_) => Ok(false),
+            Ok(()) => {
+                self.wire.send(b"0\r\n\r\n", b"", &mut self.joined, &mut record.write)?;
+                Ok(keep)
+            }
+        }
+    }
+
+    fn send_part(&mut self, part: Option<Part>, keep: bool, record: &mut Record) -> io::Result<()> {
+        self.head.clear();
+        let mut body = String::new();
+        match part {
+            Some(Part::Start) => reply::stream_head(&mut self.head, NAME, keep, &record.rid),
+            Some(Part::Chunk(index)) => {
+                body = reply::event(index);
+                record.response_bytes += body.len() as u64;
+                let _ = write!(self.head, "{:x}\r\n", body.len());
+                body.push_str("\r\n");
+            }
+            Some(Part::End) | None => return Ok(()),
+        }
+        let calls = &mut record.write;
+        self.wire.send(self.head.as_bytes(), body.as_bytes(), &mut self.joined, calls)
     }
 }
