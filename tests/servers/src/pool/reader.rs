@@ -7,9 +7,10 @@ use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::job::Job;
+use crate::live::GRACE;
 use crate::poll::Interest;
 use crate::queue::lock;
 use crate::receive::{Incoming, Progress};
@@ -18,9 +19,6 @@ use crate::wire::SocketCall;
 
 use super::connection::{Connection, Slot};
 use super::{Common, Handed, Returned, Style};
-
-/// How long requests in flight have to end after the signal.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// Reads of what a refused client still sends.
 const DRAINS: u32 = 64;

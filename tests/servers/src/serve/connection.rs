@@ -9,8 +9,8 @@ use crate::socket::{Accepted, close, shut};
 use crate::wire::{SocketCall, Wire};
 use crate::work::Worker;
 
+use super::Server;
 use super::request::Next;
-use super::{Server, lock};
 
 pub(super) struct Connection<'a> {
     pub(super) server: &'a Server,
@@ -81,8 +81,7 @@ impl<'a> Connection<'a> {
         }
         self.wire.take_rest(&mut record.read);
         self.worker.close(&mut record.cuda);
-        // The map holds the descriptor's number: it must not outlive the descriptor.
-        lock(&self.server.live).insert(self.conn, -1);
+        self.server.live.closing(self.conn);
         record.close.extend(self.wire.take_fd().map(close));
         self.server.shared.oracle.submit(record);
     }

@@ -7,16 +7,14 @@ mod connection;
 mod request;
 mod response;
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
+use crate::live::Live;
 use crate::options::Options;
 use crate::oracle::Oracle;
-use crate::queue::lock;
 use crate::signals;
 use crate::socket::{accept, listen, shut};
 use crate::work::Shared;
@@ -26,14 +24,10 @@ use self::connection::Connection;
 /// The name in the header `Server`.
 const NAME: &str = "fixture-threaded";
 
-/// How long requests in flight have to end after the signal.
-const GRACE: Duration = Duration::from_secs(10);
-
 struct Server {
     options: Options,
     shared: Arc<Shared>,
-    live: Mutex<HashMap<u64, RawFd>>,
-    ended: Condvar,
+    live: Live,
     stopping: AtomicBool,
 }
 
@@ -48,8 +42,7 @@ pub fn run(options: Options, bound: impl FnOnce(u16) -> io::Result<()>) -> io::R
     let server = Arc::new(Server {
         options,
         shared: Arc::new(shared),
-        live: Mutex::default(),
-        ended: Condvar::new(),
+        live: Live::default(),
         stopping: AtomicBool::new(false),
     });
     bound(port)?;
@@ -63,7 +56,7 @@ pub fn run(options: Options, bound: impl FnOnce(u16) -> io::Result<()>) -> io::R
     server.stopping.store(true, Ordering::SeqCst);
     shut(listener.as_raw_fd(), libc::SHUT_RDWR);
     let accepted = accepting.join().map_err(|_| io::Error::other("the accepting thread died"))?;
-    let left = server.wait_for_connections();
+    let left = server.live.drain();
     server.shared.oracle.end();
     writer.finish()?;
     accepted?;
@@ -84,40 +77,18 @@ fn accept_all(server: &Arc<Server>, listener: RawFd) -> io::Result<()> {
                 _ => return Err(error),
             },
         };
-        lock(&server.live).insert(conn, accepted.fd.as_raw_fd());
+        server.live.begin(conn, accepted.fd.as_raw_fd());
         let thread = {
             let server = Arc::clone(server);
             std::thread::Builder::new().name(format!("conn-{conn}")).spawn(move || {
                 Connection::new(&server, accepted, conn).serve();
-                lock(&server.live).remove(&conn);
-                server.ended.notify_all();
+                server.live.end(conn);
             })
         };
         if let Err(error) = thread {
             eprintln!("connection {conn}: no thread: {error}");
-            lock(&server.live).remove(&conn);
+            server.live.end(conn);
         }
         conn += 1;
-    }
-}
-
-impl Server {
-    /// Ends every connection once its request in flight is answered; returns how many did not end.
-    fn wait_for_connections(&self) -> usize {
-        let deadline = Instant::now() + GRACE;
-        let mut live = lock(&self.live);
-        for &fd in live.values() {
-            shut(fd, libc::SHUT_RD);
-        }
-        while !live.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let (guard, _) =
-                self.ended.wait_timeout(live, left).unwrap_or_else(PoisonError::into_inner);
-            live = guard;
-        }
-        live.len()
     }
 }
