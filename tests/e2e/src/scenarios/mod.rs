@@ -1,9 +1,11 @@
 //! Scenarios: a server, its clients, spanprobe, and what must hold.
 
 pub mod compiled;
+pub mod handed;
 pub mod plans;
 pub mod python;
 mod reported;
+mod stamped;
 
 use anyhow::Result;
 
@@ -25,20 +27,33 @@ pub struct Named {
     needs_python: bool,
 }
 
+const fn compiled(name: &'static str, run: fn(&Env, &str, Size) -> Result<Scenario>) -> Named {
+    Named { name, run, needs_python: false }
+}
+
+const fn python(name: &'static str, run: fn(&Env, &str, Size) -> Result<Scenario>) -> Named {
+    Named { name, run, needs_python: true }
+}
+
 /// Every scenario, in the order in which they run.
 pub const ALL: &[Named] = &[
-    Named {
-        name: "thread-per-connection",
-        run: compiled::thread_per_connection,
-        needs_python: false,
-    },
-    Named { name: "saturated", run: compiled::saturated, needs_python: false },
-    Named { name: "sse", run: compiled::sse, needs_python: false },
-    Named { name: "late-attach", run: compiled::late_attach, needs_python: false },
-    Named { name: "uvicorn", run: python::uvicorn, needs_python: true },
-    Named { name: "uvicorn-alone", run: python::uvicorn_alone, needs_python: true },
-    Named { name: "uvicorn-sse", run: python::uvicorn_sse, needs_python: true },
-    Named { name: "gunicorn", run: python::gunicorn, needs_python: true },
+    compiled("thread-per-connection", compiled::thread_per_connection),
+    compiled("saturated", compiled::saturated),
+    compiled("sse", compiled::sse),
+    compiled("late-attach", compiled::late_attach),
+    compiled("threadpool-light", handed::run),
+    compiled("threadpool-saturated", handed::run),
+    compiled("threadpool-pipe", handed::run),
+    compiled("threadpool-sem", handed::run),
+    compiled("event-loop", handed::run),
+    compiled("mutex", handed::run),
+    compiled("dependency", handed::run),
+    compiled("fan", handed::run),
+    compiled("tokio", handed::run),
+    python("uvicorn", python::uvicorn),
+    python("uvicorn-alone", python::uvicorn_alone),
+    python("uvicorn-sse", python::uvicorn_sse),
+    python("gunicorn", python::gunicorn),
 ];
 
 impl Named {
