@@ -49,6 +49,44 @@ impl Scenario {
         Self { name: name.to_owned(), reason: Some(reason), ..Self::default() }
     }
 
+    /// Several runs as one: ratios by the requests of each, distances of the worst. The runs' further
+    /// figures stand under their numbers.
+    pub fn joined(name: &str, parts: Vec<Self>) -> Self {
+        let ratio = |of: fn(&Self) -> Option<f64>| {
+            let known: Vec<(f64, f64)> =
+                parts.iter().filter_map(|part| Some((of(part)?, part.requests as f64))).collect();
+            let requests: f64 = known.iter().map(|(_, requests)| requests).sum();
+            let sum: f64 = known.iter().map(|(ratio, requests)| ratio * requests).sum();
+            (requests > 0.0).then(|| sum / requests)
+        };
+        let worst = |of: fn(Percentiles) -> f64| {
+            let errors = parts.iter().filter_map(|part| part.instant_error_us.map(of));
+            errors.reduce(f64::max)
+        };
+        let mut joined = Self {
+            name: name.to_owned(),
+            ran: parts.iter().all(|part| part.ran),
+            requests: parts.iter().map(|part| part.requests).sum(),
+            reported_once_ratio: ratio(|part| part.reported_once_ratio),
+            instant_error_us: worst(|error| error.p50)
+                .zip(worst(|error| error.p99))
+                .map(|(p50, p99)| Percentiles { p50, p99 }),
+            gpu_bounds_contain_ratio: ratio(|part| part.gpu_bounds_contain_ratio),
+            gpu_bounds_width_ratio: ratio(|part| part.gpu_bounds_width_ratio),
+            link_precision: ratio(|part| part.link_precision),
+            link_recall: ratio(|part| part.link_recall),
+            ambiguous_ratio: ratio(|part| part.ambiguous_ratio),
+            unattributed_ratio: ratio(|part| part.unattributed_ratio),
+            phases_tile_ratio: ratio(|part| part.phases_tile_ratio),
+            ..Self::default()
+        };
+        for (number, part) in (1..).zip(parts) {
+            joined.add(&format!("run_{number}"), part.more);
+            joined.failures.extend(part.failures);
+        }
+        joined
+    }
+
     /// Whether it ran and everything holds.
     pub fn passed(&self) -> bool {
         self.ran && self.failures.is_empty()
@@ -199,6 +237,22 @@ mod tests {
         ] {
             assert!(value.get(key).is_some(), "{key}");
         }
+    }
+
+    #[test]
+    fn runs_are_joined_by_their_requests() {
+        let part = |requests, recall, p99| {
+            let error = Some(Percentiles { p50: 1.0, p99 });
+            let link_recall = Some(recall);
+            Scenario { requests, link_recall, instant_error_us: error, ..Scenario::default() }
+        };
+        let mut bad = part(300, 1.0, 9.0);
+        bad.failures.push("something".to_owned());
+        let joined = Scenario::joined("x", vec![part(100, 0.6, 12.0), bad]);
+        assert_eq!((joined.requests, joined.link_recall), (400, Some(0.9)));
+        assert_eq!(joined.instant_error_us.unwrap().p99, 12.0);
+        assert_eq!(joined.link_precision, None);
+        assert_eq!(joined.failures, ["something"]);
     }
 
     #[test]

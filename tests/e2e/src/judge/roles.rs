@@ -1,6 +1,6 @@
 //! Which requests of a run were stalled, and which may be compared with them?
 //!
-//! While a request is stalled others may wait for what it holds: a core, the device, a lock. What
+//! While a request is stalled, or the first of its connection is served, others may wait for what it holds: a core, the device, a lock. What
 //! spanprobe says of these is as true as what it says of the stalled one, but it makes them no peers
 //! of it, nor would a verdict on them be false. They are left out.
 
@@ -18,7 +18,9 @@ pub enum Role {
     Stalled,
     /// It made another one wait.
     Cause,
-    /// It was open during a stall, or shortly after it.
+    /// It was the first of its connection: what it needed may have been made for it.
+    Cold,
+    /// It was open during one of these, or shortly after it.
     Bystander,
     /// Nothing was done to it.
     Peer,
@@ -30,6 +32,7 @@ pub fn roles(requests: &[ClientRequest], victims: Option<&HashSet<usize>>) -> Ve
     let mut roles: Vec<Role> = (0..)
         .zip(requests)
         .map(|(index, request)| match (request.stall() > 0, victims) {
+            _ if request.seq == 0 => Role::Cold,
             (true, None) => Role::Stalled,
             (true, Some(_)) => Role::Cause,
             (false, Some(victims)) if victims.contains(&index) => Role::Stalled,
@@ -40,7 +43,9 @@ pub fn roles(requests: &[ClientRequest], victims: Option<&HashSet<usize>>) -> Ve
         .iter()
         .zip(requests)
         .filter(|(role, _)| **role != Role::Peer)
-        .map(|(_, request)| (request.send_before, request.last_byte.max(request.sent) + SETTLING_NS))
+        .map(|(_, request)| {
+            (request.send_before, request.last_byte.max(request.sent) + SETTLING_NS)
+        })
         .collect();
     stalls.sort_unstable();
     // Ends that only grow: the last stall that began before an instant tells whether one lasts.
@@ -68,7 +73,7 @@ mod tests {
 
     fn request(from: u64, to: u64, stall: serde_json::Value) -> ClientRequest {
         serde_json::from_value(serde_json::json!({
-            "tid": 1, "local_port": 1, "seq": 0, "rid": "r", "send_before": from,
+            "tid": 1, "local_port": 1, "seq": u8::from(from > 0), "rid": "r", "send_before": from,
             "send_after": from, "sends": 1, "sent": from, "first_byte": to, "last_byte": to,
             "status": 200, "bytes_in": 0, "body_hash": "", "raw_hash": "", "error": null,
             "stall": stall
@@ -81,27 +86,28 @@ mod tests {
             request(from * 1_000_000, to * 1_000_000, stall)
         };
         vec![
-            ms(0, 9, false.into()),
-            ms(5, 12, false.into()),
-            ms(10, 210, true.into()),
-            ms(50, 60, false.into()),
-            ms(55, 57, 2.into()),
-            ms(240, 245, false.into()),
-            ms(261, 262, false.into()),
+            ms(0, 9, true.into()),
+            ms(55, 62, false.into()),
+            ms(63, 65, false.into()),
+            ms(70, 270, true.into()),
+            ms(110, 120, false.into()),
+            ms(115, 117, 2.into()),
+            ms(300, 305, false.into()),
+            ms(321, 322, false.into()),
         ]
     }
 
     #[test]
     fn those_open_during_a_stall_or_right_after_it_are_no_peers() {
-        use Role::{Bystander, Peer, Stalled};
-        let expected = [Peer, Bystander, Stalled, Bystander, Stalled, Bystander, Peer];
+        use Role::{Bystander, Cold, Peer, Stalled};
+        let expected = [Cold, Bystander, Peer, Stalled, Bystander, Stalled, Bystander, Peer];
         assert_eq!(roles(&run(), None), expected);
     }
 
     #[test]
     fn with_victims_the_clients_stalls_are_their_causes() {
-        use Role::{Bystander, Cause, Peer, Stalled};
-        let expected = [Peer, Bystander, Cause, Stalled, Cause, Bystander, Peer];
-        assert_eq!(roles(&run(), Some(&HashSet::from([3]))), expected);
+        use Role::{Bystander, Cause, Cold, Peer, Stalled};
+        let expected = [Cold, Bystander, Peer, Cause, Stalled, Cause, Bystander, Peer];
+        assert_eq!(roles(&run(), Some(&HashSet::from([4]))), expected);
     }
 }

@@ -87,6 +87,18 @@ pub struct FalseVerdicts {
     pub first: Option<String>,
 }
 
+impl FalseVerdicts {
+    /// Adds what another run gave.
+    pub fn merge(&mut self, other: Self) {
+        self.given.good += other.given.good;
+        self.given.all += other.given.all;
+        for (phase, count) in other.phases {
+            *self.phases.entry(phase).or_default() += count;
+        }
+        self.first = self.first.take().or(other.first);
+    }
+}
+
 /// Judges each of these by what the other half of them does: every second one in the order of their
 /// starts, so that a machine which is slow for a while is slow for both halves.
 pub fn false_verdicts(timelines: &[&Timeline]) -> FalseVerdicts {

@@ -5,6 +5,7 @@ pub mod handed;
 pub mod plans;
 pub mod python;
 mod reported;
+pub mod stalls;
 mod stamped;
 
 use anyhow::Result;
@@ -50,6 +51,18 @@ pub const ALL: &[Named] = &[
     compiled("dependency", handed::run),
     compiled("fan", handed::run),
     compiled("tokio", handed::run),
+    compiled("stall-receive", stalls::stalled),
+    compiled("stall-queue", stalls::stalled),
+    compiled("stall-cpu", stalls::stalled),
+    compiled("stall-lock", stalls::stalled),
+    compiled("stall-dependency", stalls::stalled),
+    compiled("stall-h2d", stalls::stalled),
+    compiled("stall-kernel", stalls::stalled),
+    compiled("stall-d2h", stalls::stalled),
+    compiled("stall-gpu", stalls::stalled),
+    compiled("stall-send", stalls::stalled),
+    compiled("two-stalls", stalls::stalled),
+    compiled("no-stall", stalls::none),
     python("uvicorn", python::uvicorn),
     python("uvicorn-alone", python::uvicorn_alone),
     python("uvicorn-sse", python::uvicorn_sse),
