@@ -1,4 +1,4 @@
-"""An ordinary FastAPI application: an endpoint on the thread pool, and a streamed one.
+"""An ordinary FastAPI application: endpoints on the thread pool, on the loop, and a streamed one.
 
 FIXTURE_THREADS sets the size of the thread pool that `def` endpoints run on (40 when unset).
 """
@@ -48,8 +48,36 @@ async def healthz():
 def infer(work: Work, response: Response, rid: str = "", x_request_id: str = Header("")):
     checked(work)
     model.step(work)
-    response.headers["X-Request-Id"] = x_request_id or rid
-    return model.answer(x_request_id or rid, work)
+    return answered(work, response, x_request_id or rid)
+
+
+def answered(work, response, rid):
+    response.headers["X-Request-Id"] = rid
+    return model.answer(rid, work)
+
+
+@api.post("/gather")
+async def gather(work: Work, response: Response, rid: str = "", x_request_id: str = Header("")):
+    """Several steps at once, each on a thread of the pool."""
+    checked(work)
+    await asyncio.gather(*(asyncio.to_thread(model.step, work) for _ in range(work.parts)))
+    return answered(work, response, x_request_id or rid)
+
+
+@api.post("/inline")
+async def inline(work: Work, response: Response, rid: str = "", x_request_id: str = Header("")):
+    """The step on the loop itself: a mistake that servers make."""
+    checked(work)
+    model.step(work)
+    return answered(work, response, x_request_id or rid)
+
+
+@api.post("/to_thread")
+async def to_thread(work: Work, response: Response, rid: str = "", x_request_id: str = Header("")):
+    """One step on a thread of the pool."""
+    checked(work)
+    await asyncio.to_thread(model.step, work)
+    return answered(work, response, x_request_id or rid)
 
 
 @api.post("/stream")

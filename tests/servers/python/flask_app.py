@@ -1,4 +1,4 @@
-"""An ordinary Flask application with a GPU step; serve it with gunicorn's sync workers."""
+"""An ordinary Flask application with a GPU step; serve it with gunicorn's workers."""
 
 from flask import Flask, jsonify, request
 

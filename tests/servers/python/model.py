@@ -5,6 +5,7 @@ pre-forking servers work. With FIXTURE_NO_GPU set, a step sleeps instead.
 """
 
 import ctypes
+import http.client
 import os
 import threading
 import time
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 import oracle
 
 NO_GPU = bool(os.environ.get("FIXTURE_NO_GPU"))
+# HOST:PORT of the server that `dep_ns` asks.
+DEPENDENCY = os.environ.get("FIXTURE_DEPENDENCY")
 
 # Runs for as many nanoseconds as its parameter says; a simulated driver goes by the entry's name.
 PTX = b"""
@@ -52,6 +55,14 @@ class Work:
     blocking: bool = False
     reply: int = 0
     chunks: int = 1
+    # Tasks of /gather.
+    parts: int = 3
+    # What a step does on the host before its driver calls: uses the CPU, holds the one lock,
+    # sleeps, waits for another server.
+    cpu_ns: int = 0
+    lock_ns: int = 0
+    sleep_ns: int = 0
+    dep_ns: int = 0
 
     def check(self):
         """Refuses what is out of range."""
@@ -61,7 +72,12 @@ class Work:
             ("reply", MAX_BYTES),
             ("launches", MAX_LAUNCHES),
             ("chunks", MAX_LAUNCHES),
+            ("parts", 256),
             ("kernel_ns", 10**11),
+            ("cpu_ns", 10**11),
+            ("lock_ns", 10**11),
+            ("sleep_ns", 10**11),
+            ("dep_ns", 10**11),
         ]:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= top:
@@ -155,8 +171,62 @@ def _this_thread():
     return thread
 
 
+_the_lock = threading.Lock()
+
+
+def _use_cpu(ns):
+    """Pure Python, so that the interpreter's lock is held but for its switches."""
+    end = time.thread_time_ns() + ns
+    while time.thread_time_ns() < end:
+        pass
+
+
+def _ask_dependency(ns):
+    """Asks over a connection that the thread keeps; once more when it was closed meanwhile."""
+    if not DEPENDENCY:
+        raise ValueError("dep_ns without FIXTURE_DEPENDENCY")
+    for attempt in (0, 1):
+        connection = getattr(_local, "dependency", None)
+        if connection is None:
+            connection = _local.dependency = http.client.HTTPConnection(DEPENDENCY)
+        try:
+            connection.request("POST", f"/infer?plan=sleep:{ns}", body=b"")
+            answer = connection.getresponse()
+            answer.read()
+        except (http.client.HTTPException, OSError):
+            connection.close()
+            _local.dependency = None
+            if attempt:
+                raise
+            continue
+        if answer.status != 200:
+            raise RuntimeError(f"the dependency answered {answer.status}")
+        return
+
+
+def _host_part(name, function, ns):
+    if ns:
+        before = time.monotonic_ns()
+        function(ns)
+        oracle.host(name, before, time.monotonic_ns())
+
+
+def _hold_lock(ns):
+    before = time.monotonic_ns()
+    with _the_lock:
+        acquired = time.monotonic_ns()
+        _use_cpu(ns)
+    oracle.host("lock", before, acquired)
+    oracle.host("hold", acquired, time.monotonic_ns())
+
+
 def step(work):
-    """Copies in, launches, copies out, and waits."""
+    """What is to be done on the host; then copies in, launches, copies out, and waits."""
+    _host_part("cpu", _use_cpu, work.cpu_ns)
+    if work.lock_ns:
+        _hold_lock(work.lock_ns)
+    _host_part("sleep", lambda ns: time.sleep(ns / 1e9), work.sleep_ns)
+    _host_part("dep", _ask_dependency, work.dep_ns)
     before = time.monotonic_ns()
     if NO_GPU:
         time.sleep(work.launches * work.kernel_ns / 1e9)

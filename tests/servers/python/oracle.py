@@ -41,6 +41,7 @@ def _begin(method, path, rid, peer_port):
         "peer_port": peer_port,
         "begin": time.monotonic_ns(),
         "steps": [],
+        "host": [],
         "chunks": [],
     }
 
@@ -56,6 +57,13 @@ def step(before, after, launches):
     record = _record.get()
     if record is not None:
         record["steps"].append([threading.get_native_id(), before, after, launches])
+
+
+def host(name, before, after):
+    """Notes what a step did on the host."""
+    record = _record.get()
+    if record is not None:
+        record["host"].append([threading.get_native_id(), name, before, after])
 
 
 class _Closing:

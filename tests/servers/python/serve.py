@@ -32,7 +32,10 @@ def serve_flask(args):
     """Becomes gunicorn, which takes the socket over by its number."""
     listener = listen(args)
     command = [sys.executable, "-m", "gunicorn", "--bind", f"fd://{listener.fileno()}"]
-    command += ["--workers", str(args.workers), "--worker-class", "sync", "--chdir", HERE]
+    command += ["--workers", str(args.workers), "--worker-class", args.worker_class]
+    if args.worker_class == "gthread":
+        command += ["--threads", str(args.threads or 4)]
+    command += ["--chdir", HERE]
     command += ["--log-level", args.log_level, "--no-control-socket", "flask_app:app"]
     os.execv(sys.executable, command)
 
@@ -67,13 +70,17 @@ def main():
     parser.add_argument("--http", choices=["h11", "httptools"], default="h11")
     parser.add_argument("--log-level", default="warning")
     parser.add_argument("--oracle", help="write the oracle's JSON lines here")
-    parser.add_argument("--threads", type=int, help="size of FastAPI's thread pool")
+    parser.add_argument("--threads", type=int, help="size of FastAPI's thread pool, or of gthread's")
+    parser.add_argument("--worker-class", choices=["sync", "gthread"], default="sync")
+    parser.add_argument("--dependency", help="HOST:PORT of the server that dep_ns asks")
     parser.add_argument("--no-gpu", action="store_true", help="sleep instead of calling the driver")
     args = parser.parse_args()
     if args.oracle:
         os.environ["FIXTURE_ORACLE"] = os.path.abspath(args.oracle)
     if args.threads:
         os.environ["FIXTURE_THREADS"] = str(args.threads)
+    if args.dependency:
+        os.environ["FIXTURE_DEPENDENCY"] = args.dependency
     if args.no_gpu:
         os.environ["FIXTURE_NO_GPU"] = "1"
     {"flask": serve_flask, "fastapi": serve_fastapi}[args.server](args)

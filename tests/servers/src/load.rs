@@ -11,7 +11,7 @@ use crate::clock::{now_ns, sleep, sleep_until, thread_id};
 use crate::hash::Fnv;
 use crate::http::{Chunks, Framing, Piece, head_length, parse_response};
 use crate::oracle::json_string;
-use crate::socket::no_delay;
+use crate::socket::{no_delay, set_option};
 use crate::target::{Target, choose};
 use crate::wire::{Io, SocketCall, Wire};
 
@@ -48,12 +48,35 @@ pub struct Load {
     pub open_first: bool,
     /// Request ids are this and the request's number.
     pub rid_prefix: String,
+    /// Requests that differ from the others, each kind at its own distance; the first that fits.
+    pub stalls: Vec<Stall>,
+    /// Room for received bytes in the kernel.
+    pub receive_buffer: Option<u32>,
     /// Give up on a connection that is silent this long.
     pub timeout: Duration,
     /// Arrival times kept per streamed response.
     pub chunk_cap: usize,
     /// Where the oracle goes.
     pub oracle: Option<PathBuf>,
+}
+
+/// A kind of request that is slow on purpose.
+#[derive(Debug, Clone)]
+pub struct Stall {
+    /// Which: the requests whose number, counted from 1, is a multiple.
+    pub every: u64,
+    /// What they ask for instead; `None`: what they would have asked for.
+    pub target: Option<Target>,
+    /// The body is sent in two parts with this time between.
+    pub upload_gap_ns: u64,
+    /// The answer is left alone for this time.
+    pub read_gap_ns: u64,
+}
+
+impl Stall {
+    fn takes(&self, index: u64) -> bool {
+        self.every > 0 && (index + 1).is_multiple_of(self.every)
+    }
 }
 
 /// What happened to one request.
@@ -78,6 +101,12 @@ struct Outcome {
     chunks: Vec<u64>,
     chunk_count: u64,
     error: Option<String>,
+    /// The number of its kind of stall, counted from 1; 0: none.
+    stall: usize,
+    /// Of an upload in two parts: right before and right after the wait between.
+    upload_gap: Option<(u64, u64)>,
+    /// Right before and right after the time in which the answer was left alone.
+    read_gap: Option<(u64, u64)>,
 }
 
 /// The figures of a run.
@@ -109,6 +138,9 @@ impl Connection {
         let local_port = stream.local_addr()?.port();
         let wire = Wire::new(OwnedFd::from(stream), Io::Recv);
         no_delay(wire.raw_fd());
+        if let Some(bytes) = load.receive_buffer {
+            set_option(wire.raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, bytes as libc::c_int)?;
+        }
         Ok(Connection { wire, local_port, seq: 0, connect: Some((before, after)), last_read: 0 })
     }
 
@@ -127,13 +159,19 @@ impl Connection {
 /// A request made ready before its time comes.
 struct Prepared<'a> {
     target: &'a Target,
+    stall: Option<&'a Stall>,
     outcome: Outcome,
     /// What each sending call sends.
     pieces: Vec<Vec<u8>>,
 }
 
 fn prepare<'a>(load: &'a Load, index: u64) -> Result<Prepared<'a>, String> {
-    let target = choose(&load.targets, load.seed, index).ok_or("nothing to ask for")?;
+    let stall = load.stalls.iter().enumerate().find(|(_, stall)| stall.takes(index));
+    let (number, stall) = stall.map_or((0, None), |(at, stall)| (at + 1, Some(stall)));
+    let target = stall
+        .and_then(|stall| stall.target.as_ref())
+        .or_else(|| choose(&load.targets, load.seed, index))
+        .ok_or("nothing to ask for")?;
     let rid = format!("{}{index}", load.rid_prefix);
     let mut head = target.head(&load.addr.to_string(), &rid);
     if load.new_connections {
@@ -165,14 +203,19 @@ fn prepare<'a>(load: &'a Load, index: u64) -> Result<Prepared<'a>, String> {
             if load.expect_continue && !body.is_empty() {
                 pieces.push(bytes);
                 pieces.push(body.clone());
+            } else if body.len() > 1 && stall.is_some_and(|stall| stall.upload_gap_ns > 0) {
+                let (first, second) = body.split_at(body.len() / 2);
+                bytes.extend_from_slice(first);
+                pieces.push(bytes);
+                pieces.push(second.to_owned());
             } else {
                 bytes.extend_from_slice(body);
                 pieces.push(bytes);
             }
         }
     }
-    let outcome = Outcome { rid, ..Outcome::default() };
-    Ok(Prepared { target, outcome, pieces })
+    let outcome = Outcome { rid, stall: number, ..Outcome::default() };
+    Ok(Prepared { target, stall, outcome, pieces })
 }
 
 fn note_sends(outcome: &mut Outcome, calls: &[SocketCall]) {
@@ -200,6 +243,12 @@ fn send(
         } else if i > 0 && load.upload_gap_ns > 0 {
             sleep(load.upload_gap_ns);
         }
+        if let Some(stall) = request.stall.filter(|stall| stall.upload_gap_ns > 0)
+            && i > 0
+            && i + 1 == request.pieces.len()
+        {
+            request.outcome.upload_gap = Some(wait(stall.upload_gap_ns));
+        }
         if sent.is_err() {
             break;
         }
@@ -210,6 +259,13 @@ fn send(
     }
     note_sends(&mut request.outcome, &calls);
     sent
+}
+
+/// Lets time pass; when it began and ended.
+fn wait(ns: u64) -> (u64, u64) {
+    let before = now_ns();
+    sleep(ns);
+    (before, now_ns())
 }
 
 fn wait_for_continue(connection: &mut Connection) -> Result<(), String> {
@@ -246,6 +302,9 @@ fn receive(
     request: &mut Prepared<'_>,
 ) -> Result<bool, String> {
     let outcome = &mut request.outcome;
+    if let Some(stall) = request.stall.filter(|stall| stall.read_gap_ns > 0) {
+        outcome.read_gap = Some(wait(stall.read_gap_ns));
+    }
     if connection.wire.data().is_empty() {
         connection.fill()?;
     }
@@ -452,6 +511,14 @@ fn line(outcome: &Outcome, out: &mut String) {
     }
     if let Some((before, after)) = outcome.connect {
         let _ = write!(out, r#","connect":[{before},{after}]"#);
+    }
+    if outcome.stall > 0 {
+        let _ = write!(out, r#","stall":true,"stall_kind":{}"#, outcome.stall);
+    }
+    for (name, gap) in [("upload_gap", outcome.upload_gap), ("read_gap", outcome.read_gap)] {
+        if let Some((before, after)) = gap {
+            let _ = write!(out, r#","{name}":[{before},{after}]"#);
+        }
     }
     if outcome.chunk_count > 0 {
         let times: Vec<_> = outcome.chunks.iter().map(u64::to_string).collect();

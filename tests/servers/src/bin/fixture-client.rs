@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use servers::load::{self, Load};
+use servers::load::{self, Load, Stall};
 use servers::target::Target;
 
 /// A compiled HTTP/1.1 load client that checks every answer and stamps its own calls.
@@ -53,7 +53,7 @@ struct Args {
     #[arg(long, value_name = "K", default_value_t = 1)]
     pipeline: u64,
     /// Send pipelined requests in one call.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "stall_every")]
     coalesce: bool,
     /// Upload bodies in chunks of this many bytes.
     #[arg(long, value_name = "BYTES", num_args = 0..=1, default_missing_value = "4096")]
@@ -64,6 +64,27 @@ struct Args {
     /// Wait for `100 Continue` before sending a body.
     #[arg(long, conflicts_with_all = ["pipeline", "coalesce"])]
     expect_continue: bool,
+    /// Every K-th request of the run is a stall: it asks for the target of --stall.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    stall_every: u64,
+    /// What stalls ask for [default: what they would have asked for].
+    #[arg(long, value_name = "TARGET", requires = "stall_every")]
+    stall: Option<String>,
+    /// Stalls send their body in two parts with so much time between.
+    #[arg(long, value_name = "NS", default_value_t = 0, requires = "stall_every")]
+    stall_upload_gap: u64,
+    /// Stalls leave the answer alone for so long before they read it.
+    #[arg(long, value_name = "NS", default_value_t = 0, requires = "stall_every")]
+    stall_read_gap: u64,
+    /// Every M-th request that is not a stall already is one of another kind.
+    #[arg(long, value_name = "M", default_value_t = 0, requires = "stall2")]
+    stall2_every: u64,
+    /// What stalls of the other kind ask for.
+    #[arg(long, value_name = "TARGET", requires = "stall2_every")]
+    stall2: Option<String>,
+    /// Bytes of an answer that the kernel takes before it is read.
+    #[arg(long, value_name = "BYTES")]
+    recv_buffer: Option<u32>,
     /// Open every connection, print `connected`, and wait for a line on standard input.
     #[arg(long)]
     open_first: bool,
@@ -103,6 +124,28 @@ fn targets(args: &Args) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
+fn stalls(args: &Args) -> Result<Vec<Stall>, String> {
+    let target = |text: &Option<String>| {
+        text.as_ref().map(|text| Target::parse(text, 1, args.body_bytes)).transpose()
+    };
+    let first = Stall {
+        every: args.stall_every,
+        target: target(&args.stall)?,
+        upload_gap_ns: args.stall_upload_gap,
+        read_gap_ns: args.stall_read_gap,
+    };
+    let second = Stall {
+        every: args.stall2_every,
+        target: target(&args.stall2)?,
+        upload_gap_ns: 0,
+        read_gap_ns: 0,
+    };
+    if first.upload_gap_ns > 0 && args.body_bytes < 2 {
+        return Err("--stall-upload-gap needs a body: give --body-bytes".to_owned());
+    }
+    Ok(vec![first, second])
+}
+
 fn seconds(value: f64, what: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value).map_err(|error| format!("{what}: {error}"))
 }
@@ -131,6 +174,8 @@ fn run(args: &Args) -> Result<bool, String> {
         upload_gap_ns: args.upload_gap,
         expect_continue: args.expect_continue,
         open_first: args.open_first,
+        stalls: stalls(args)?,
+        receive_buffer: args.recv_buffer,
         rid_prefix: args.rid_prefix.clone(),
         timeout: seconds(args.timeout, "--timeout")?,
         chunk_cap: args.chunk_stamps,
