@@ -189,6 +189,17 @@ impl Server {
         })
     }
 
+    /// Waits until so many of its threads have carried out the plan of `--warm`.
+    ///
+    /// # Errors
+    /// Where they do not.
+    pub fn wait_warm(&self, threads: usize) -> Result<()> {
+        until("warm threads", PATIENCE, || {
+            let text = std::fs::read_to_string(&self.oracle).ok()?;
+            (text.matches(r#"{"t":"warm""#).count() >= threads).then_some(())
+        })
+    }
+
     /// Ends it and reads what it wrote down.
     ///
     /// # Errors

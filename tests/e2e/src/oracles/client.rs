@@ -24,31 +24,7 @@ pub struct ClientRequest {
     #[serde(default)]
     pub chunk_count: u64,
     #[serde(default)]
-    stall: Stall,
-}
-
-/// `true`, or which of the two kinds of stalled requests it is.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged)]
-enum Stall {
-    Whether(bool),
-    Which(u8),
-}
-
-impl Default for Stall {
-    fn default() -> Self {
-        Self::Whether(false)
-    }
-}
-
-impl ClientRequest {
-    /// Which stall was asked for with this request: 0 none, 1 the first, 2 the second.
-    pub fn stall(&self) -> u8 {
-        match self.stall {
-            Stall::Whether(stalled) => stalled.into(),
-            Stall::Which(which) => which,
-        }
-    }
+    pub stall: bool,
 }
 
 /// The last line of its standard output.

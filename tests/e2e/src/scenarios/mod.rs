@@ -63,11 +63,26 @@ pub const ALL: &[Named] = &[
     compiled("stall-send", stalls::stalled),
     compiled("two-stalls", stalls::stalled),
     compiled("no-stall", stalls::none),
-    python("uvicorn", python::uvicorn),
-    python("uvicorn-alone", python::uvicorn_alone),
-    python("uvicorn-sse", python::uvicorn_sse),
+    python("fastapi-4", python::kept),
+    python("fastapi-16", python::kept),
+    python("fastapi-32", python::kept),
+    python("fastapi-64", python::kept),
+    python("fastapi-pool-4", python::kept),
+    python("asyncio-gather", python::kept),
+    python("asyncio-to-thread", python::kept),
+    python("asyncio-inline", python::kept),
+    python("gunicorn-threads", python::kept),
+    python("uvicorn", python::kept),
+    python("uvicorn-alone", python::kept),
+    python("uvicorn-sse", python::kept),
     python("gunicorn", python::gunicorn),
 ];
+
+/// The names, as `--help` lists them.
+pub fn names() -> String {
+    let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+    format!("Scenarios: {}", names.join(", "))
+}
 
 impl Named {
     /// The scenario with this name.
