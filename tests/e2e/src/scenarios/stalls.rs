@@ -27,8 +27,6 @@ use crate::tracer::Tracer;
 const LONG_NS: u64 = 200_000_000;
 const SHORT_NS: u64 = 20_000_000;
 
-/// Connections of a client.
-const CONNECTIONS: usize = 8;
 /// Stalls of each length in a full run.
 const STALLS: u64 = 100;
 /// Share of the long stalls that must be named.
@@ -109,6 +107,7 @@ struct Stall {
     name: &'static str,
     program: &'static str,
     args: &'static [&'static str],
+    connections: usize,
     ordinary: fn() -> String,
     /// Further arguments of the client.
     client: fn(u64) -> Vec<String>,
@@ -125,12 +124,17 @@ const ITSELF: Stall = Stall {
     name: "",
     program: "fixture-threaded",
     args: &[],
+    connections: 8,
     ordinary: || ORDINARY.plan(),
     client: |_| Vec::new(),
     ways: &[],
     victim: Victim::Itself,
     wanted: STAYS,
 };
+
+/// One request at a time: blocking copies of all threads go through one stream, and nobody outside
+/// can tell which of two calls that overlap came first.
+const ALONE: Stall = Stall { connections: 1, ..ITSELF };
 
 const ALL: &[Stall] = &[
     Stall {
@@ -181,7 +185,7 @@ const ALL: &[Stall] = &[
             target: |h2d| Ordinary { h2d, ..ORDINARY }.plan(),
             injected: |ns| one("h2d", ns),
         }],
-        ..ITSELF
+        ..ALONE
     },
     Stall {
         name: "stall-kernel",
@@ -189,7 +193,7 @@ const ALL: &[Stall] = &[
             target: |kernel| Ordinary { kernel, ..ORDINARY }.plan(),
             injected: |ns| one("kernel", ns),
         }],
-        ..ITSELF
+        ..ALONE
     },
     Stall {
         name: "stall-d2h",
@@ -197,7 +201,7 @@ const ALL: &[Stall] = &[
             target: |d2h| Ordinary { d2h, ..ORDINARY }.plan(),
             injected: |ns| one("d2h", ns),
         }],
-        ..ITSELF
+        ..ALONE
     },
     Stall {
         name: "stall-gpu",
@@ -237,7 +241,7 @@ const ALL: &[Stall] = &[
                 injected: |ns| [one("dependency", ns / 2), one("h2d", ns / 2)].concat(),
             },
         ],
-        ..ITSELF
+        ..ALONE
     },
 ];
 
@@ -256,7 +260,7 @@ impl Stall {
         match (self.victim, ns == LONG_NS) {
             (_, true) => Pace { per_second: 50, every: 20 },
             (Victim::Itself, false) => Pace { per_second: 50, every: 10 },
-            (Victim::Others(_), false) => Pace { per_second: 400, every: 80 },
+            (Victim::Others(_), false) => Pace { per_second: 800, every: 160 },
         }
     }
 
@@ -279,8 +283,10 @@ impl Stall {
         let mut client = (self.client)(ns);
         client.extend(["--stall-every", &every_text, "--stall", &target].map(str::to_owned));
         let fixture = Fixture { program: self.program, args: self.args, ..Fixture::default() };
-        let ordinary = (self.ordinary)();
-        Load { fixture, ordinary, requests: count * every, per_second, client }.run(env, self.name)
+        let (connections, ordinary) = (self.connections, (self.ordinary)());
+        // After the last stall come some that may wait for it.
+        let requests = count * every + every / 2;
+        Load { fixture, connections, ordinary, requests, per_second, client }.run(env, self.name)
     }
 
     /// Runs of all kinds with stalls of one length: what was named, and what is wrong otherwise.
@@ -335,6 +341,7 @@ fn found_in(run: &Run, victims: Option<&HashSet<usize>>, injected: &[Injected]) 
 /// An open-loop run.
 struct Load<'a> {
     fixture: Fixture<'a>,
+    connections: usize,
     ordinary: String,
     requests: u64,
     per_second: u64,
@@ -343,7 +350,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Against a warm server that has a dependency, attached when its connections are open.
+    /// Against a server that has a dependency and is warm when the first request comes.
     fn run(&self, env: &Env, name: &str) -> Result<Run> {
         let scratch = Scratch::new(name)?;
         let dependency = Server::threaded(env, &scratch, false, &[])?;
@@ -354,18 +361,20 @@ impl Load<'_> {
         let fixture = Fixture { args: &args, device: &DEVICE, ..self.fixture };
         let server = Server::fixture(env, &scratch, &fixture)?;
         let (requests, rate) = (self.requests.to_string(), self.per_second.to_string());
-        let connections = CONNECTIONS.to_string();
+        let connections = self.connections.to_string();
         let mut args =
             vec!["--connections", &connections, "--requests", &requests, "--rate", &rate];
         args.extend(["--plan", &self.ordinary]);
         args.extend(self.client.iter().map(String::as_str));
+        // Attached before the threads make their streams: whether one waits for the default stream,
+        // which has the blocking copies, is said only when it is made.
+        let pid = server.pid().to_string();
+        let tracer = Tracer::record(env, &scratch, &["--pid", &pid])?;
         let mut client = Client::open_first(env, &scratch, &server.addr(), &args)?;
         if fixture.program == Fixture::default().program {
             // Its threads come with the connections; those of others were warm when it listened.
-            server.wait_warm(CONNECTIONS)?;
+            server.wait_warm(self.connections)?;
         }
-        let pid = server.pid().to_string();
-        let tracer = Tracer::record(env, &scratch, &["--pid", &pid])?;
         client.go()?;
         let requests = client.finish()?.requests;
         let traced = tracer.stop()?;
@@ -423,8 +432,14 @@ pub fn none(env: &Env, name: &str, size: Size) -> Result<Scenario> {
     const PART_NS: u64 = 5_500_000;
     let [spin, dep, kernel] = [PART_NS; 3];
     let ordinary = Ordinary { spin, dep, kernel, ..ORDINARY }.plan();
-    let (fixture, client) = (Fixture::default(), Vec::new());
-    let load = Load { fixture, ordinary, requests: size.requests, per_second: 60, client };
+    let load = Load {
+        fixture: Fixture::default(),
+        connections: 8,
+        ordinary,
+        requests: size.requests,
+        per_second: 60,
+        client: Vec::new(),
+    };
     let run = load.run(env, name)?;
     let mut scenario = stamped::judge(name, &run, STAYS)?;
     judge_verdicts(&mut scenario, found_in(&run, None, &[]).verdicts);
