@@ -150,7 +150,7 @@ fn percent(ratio: Option<f64>) -> String {
 }
 
 /// The table's columns but for the name and the verdict, with their widths.
-const COLUMNS: [(&str, usize); 13] = [
+const COLUMNS: [(&str, usize); 12] = [
     ("requests", 9),
     ("once", 10),
     ("error p50/p99 µs", 18),
@@ -163,7 +163,6 @@ const COLUMNS: [(&str, usize); 13] = [
     ("ambiguous", 11),
     ("unattributed", 14),
     ("tiles", 10),
-    ("", 2),
 ];
 
 /// One scenario's cells, a column each.
@@ -183,7 +182,6 @@ fn cells(one: &Scenario) -> [String; COLUMNS.len()] {
         percent(one.ambiguous_ratio),
         percent(one.unattributed_ratio),
         percent(one.phases_tile_ratio),
-        String::new(),
     ]
 }
 
@@ -193,16 +191,16 @@ pub fn table(scenarios: &[Scenario]) -> String {
     for (name, width) in COLUMNS {
         let _ = write!(out, "{name:>width$}");
     }
-    out.push_str("verdict\n");
+    out.push_str("  verdict\n");
     for one in scenarios {
         let _ = write!(out, "{:<24}", one.name);
         for (cell, (_, width)) in cells(one).iter().zip(COLUMNS) {
             let _ = write!(out, "{cell:>width$}");
         }
         let _ = match (&one.reason, one.passed()) {
-            (Some(reason), _) => writeln!(out, "SKIPPED: {reason}"),
-            (None, true) => writeln!(out, "passed"),
-            (None, false) => writeln!(out, "FAILED"),
+            (Some(reason), _) => writeln!(out, "  SKIPPED: {reason}"),
+            (None, true) => writeln!(out, "  passed"),
+            (None, false) => writeln!(out, "  FAILED"),
         };
         for failure in &one.failures {
             let _ = writeln!(out, "    {failure}");

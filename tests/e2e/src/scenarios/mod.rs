@@ -108,3 +108,48 @@ impl Named {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scenarios_that_are_promised_are_there_once() {
+        for name in [
+            "thread-per-connection",
+            "threadpool-light",
+            "threadpool-saturated",
+            "event-loop",
+            "sse",
+            "late-attach",
+            "stall-receive",
+            "stall-queue",
+            "stall-cpu",
+            "stall-lock",
+            "stall-dependency",
+            "stall-h2d",
+            "stall-kernel",
+            "stall-d2h",
+            "stall-gpu",
+            "stall-send",
+            "two-stalls",
+            "no-stall",
+            "fastapi-4",
+            "fastapi-16",
+            "fastapi-32",
+            "fastapi-64",
+            "fastapi-pool-4",
+            "asyncio-gather",
+            "asyncio-to-thread",
+            "gunicorn",
+            "gunicorn-threads",
+            "mutex",
+            "dependency",
+            "tokio",
+            "fan",
+        ] {
+            assert_eq!(ALL.iter().filter(|scenario| scenario.name == name).count(), 1, "{name}");
+            assert!(names().contains(name), "{name}");
+        }
+    }
+}

@@ -445,3 +445,41 @@ pub fn none(env: &Env, name: &str, size: Size) -> Result<Scenario> {
     judge_verdicts(&mut scenario, found_in(&run, None, &[]).verdicts);
     Ok(scenario)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_leave_half_of_the_time_idle() {
+        for stall in ALL {
+            for ns in [LONG_NS, SHORT_NS] {
+                let Pace { per_second, every } = stall.pace(ns);
+                let apart_ns = every * 1_000_000_000 / per_second;
+                assert!(2 * ns <= apart_ns, "{}: {ns} ns every {apart_ns} ns", stall.name);
+            }
+        }
+    }
+
+    #[test]
+    fn others_come_early_enough_to_wait_for_most_of_a_stall() {
+        for stall in ALL.iter().filter(|stall| matches!(stall.victim, Victim::Others(_))) {
+            for ns in [LONG_NS, SHORT_NS] {
+                let next_ns = 1_000_000_000 / stall.pace(ns).per_second;
+                let waited = ns.saturating_sub(next_ns) as f64;
+                assert!(waited > ns as f64 * MOST_OF_IT, "{}", stall.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_injected_lasts_as_long_as_it_should() {
+        for stall in ALL {
+            for way in stall.ways {
+                let injected: u64 = (way.injected)(LONG_NS).iter().map(|one| one.ns).sum();
+                assert_eq!(injected, LONG_NS, "{}", stall.name);
+                assert_ne!((way.target)(LONG_NS), "", "{}", stall.name);
+            }
+        }
+    }
+}
