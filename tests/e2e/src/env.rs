@@ -17,7 +17,7 @@ pub struct Env {
     pub spanprobe: PathBuf,
     /// Folder with the simulated `libcuda.so.1`, where it was built.
     pub sim: Option<PathBuf>,
-    /// Folder with `fixture-threaded` and `fixture-client`.
+    /// Folder with the compiled fixtures: `fixture-client` and the servers.
     pub servers: PathBuf,
     /// A Python with the servers' packages, where there is one.
     pub python: Option<PathBuf>,

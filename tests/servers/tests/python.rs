@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use common::{json_lines, load, program, scratch, skipped, with_driver};
+use common::{Server, json_lines, load, program, scratch, skipped, stamps, with_driver};
 use serde_json::Value;
 
 struct Python {
@@ -133,4 +133,87 @@ fn what_is_out_of_range_is_refused() {
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stdout).contains("status 400"));
     }
+}
+
+/// The threads that did the steps of a request.
+fn step_threads(line: &Value) -> Vec<i64> {
+    line["steps"].as_array().unwrap().iter().map(|step| step[0].as_i64().unwrap()).collect()
+}
+
+#[test]
+fn fastapi_side_by_side_on_another_thread_and_on_the_loop() {
+    let Some(server) = Python::start(&["fastapi", "--threads", "4"]) else { return };
+    let work = r#"{"launches":2,"kernel_ns":200000,"parts":3}"#;
+    let ask = |path: &str, prefix: &str| {
+        let target = format!("json:/{path}:{work}");
+        let args = ["--connections", "2", "--requests", "20", "--rid-prefix", prefix];
+        server.load(&[&args[..], &["--plan", &target]].concat())
+    };
+    let (gather, one, inline) = (ask("gather", "g-"), ask("to_thread", "t-"), ask("inline", "i-"));
+    let all = server.finish();
+    let of = |prefix: &str| -> HashMap<String, Value> {
+        all.iter()
+            .filter(|(rid, _)| rid.starts_with(prefix))
+            .map(|(rid, line)| (rid.clone(), line.clone()))
+            .collect()
+    };
+    check(&gather, &of("g-"), 3);
+    check(&one, &of("t-"), 1);
+    check(&inline, &of("i-"), 1);
+    for (rid, line) in &all {
+        let on_the_loop = step_threads(line).iter().all(|tid| line["tid"] == *tid);
+        assert_eq!(on_the_loop, rid.starts_with("i-"), "{line}");
+    }
+    let several = |line: &Value| {
+        let mut threads = step_threads(line);
+        threads.sort_unstable();
+        threads.dedup();
+        threads.len() > 1
+    };
+    assert!(of("g-").values().any(several), "no two parts on different threads");
+}
+
+#[test]
+fn flask_on_gunicorn_threads() {
+    let args = ["flask", "--worker-class", "gthread", "--threads", "3"];
+    let Some(server) = Python::start(&args) else { return };
+    let lines = server.load(&["--connections", "3", "--requests", "60", "--plan", INFER]);
+    // Connections are kept.
+    assert!(lines.iter().any(|line| line["seq"] == 19));
+    let all = server.finish();
+    check(&lines, &all, 1);
+    let mut threads: Vec<_> = all.values().flat_map(step_threads).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    assert!((2..=3).contains(&threads.len()), "{threads:?}");
+}
+
+#[test]
+fn stalls_of_the_python_servers() {
+    let dependency = Server::start(&[]);
+    let addr = dependency.addr();
+    for server in [&["flask", "--worker-class", "gthread"][..], &["fastapi"]] {
+        let args = [server, &["--threads", "3", "--dependency", &addr]].concat();
+        let Some(server) = Python::start(&args) else { return };
+        let work = r#"json:/infer:{"launches":1,"kernel_ns":200000,"cpu_ns":100000,"lock_ns":200000,"sleep_ns":300000,"dep_ns":400000}"#;
+        let lines = server.load(&["--connections", "3", "--requests", "30", "--plan", work]);
+        let all = server.finish();
+        check(&lines, &all, 1);
+        let mut held = Vec::new();
+        for line in all.values() {
+            let host = line["host"].as_array().unwrap();
+            let names: Vec<_> = host.iter().map(|part| part[1].as_str().unwrap()).collect();
+            assert_eq!(names, ["cpu", "lock", "hold", "sleep", "dep"]);
+            assert!(host.iter().all(|part| part[0] == step_threads(line)[0]), "{line}");
+            for (part, least) in host.iter().zip([100_000, 0, 200_000, 300_000, 400_000]) {
+                let (before, after) = stamps(part, 2);
+                assert!(after - before >= least, "{line}");
+            }
+            held.push(stamps(&host[2], 2));
+        }
+        held.sort_unstable();
+        assert!(held.windows(2).all(|pair| pair[1].0 >= pair[0].0 + 200_000));
+    }
+    let there = dependency.finish();
+    assert_eq!(there.of("request").len(), 60);
 }

@@ -56,7 +56,7 @@ pub fn with_driver(command: &mut Command, dir: &str) {
     command.env("LD_LIBRARY_PATH", path);
 }
 
-/// A running `fixture-threaded`.
+/// A running server: `fixture-threaded`, where nothing else is said.
 pub struct Server {
     child: Child,
     pub port: u16,
@@ -68,17 +68,27 @@ impl Server {
     pub fn start(args: &[&str]) -> Server {
         let mut all = vec!["--no-gpu"];
         all.extend(args);
-        Server::launch(&all, None)
+        Server::launch("fixture-threaded", &all, None)
+    }
+
+    /// Starts another server than `fixture-threaded`, on the simulated driver in `dir` if there is
+    /// one.
+    pub fn start_program(name: &str, args: &[&str], dir: Option<&str>) -> Server {
+        let mut all = args.to_vec();
+        if dir.is_none() {
+            all.push("--no-gpu");
+        }
+        Server::launch(name, &all, dir)
     }
 
     /// Starts it on the simulated driver.
     pub fn start_on(dir: &str, args: &[&str]) -> Server {
-        Server::launch(args, Some(dir))
+        Server::launch("fixture-threaded", args, Some(dir))
     }
 
-    fn launch(args: &[&str], dir: Option<&str>) -> Server {
+    fn launch(name: &str, args: &[&str], dir: Option<&str>) -> Server {
         let oracle = scratch("server.jsonl");
-        let mut command = program("fixture-threaded");
+        let mut command = program(name);
         command.args(args).arg("--oracle").arg(&oracle).arg("--exit-on-stdin-eof");
         if let Some(dir) = dir {
             with_driver(&mut command, dir);

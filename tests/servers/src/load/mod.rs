@@ -1,5 +1,7 @@
 //! The load client: a thread per connection, blocking sockets, a stamp beside every call.
 
+mod outcome;
+
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +12,12 @@ use std::time::Duration;
 use crate::clock::{now_ns, sleep, sleep_until, thread_id};
 use crate::hash::Fnv;
 use crate::http::{Chunks, Framing, Piece, head_length, parse_response};
-use crate::oracle::json_string;
 use crate::socket::{no_delay, set_option};
 use crate::target::{Target, choose};
-use crate::wire::{Io, SocketCall, Wire};
+use crate::wire::{Io, Wire};
+
+pub use self::outcome::Summary;
+use self::outcome::{Outcome, line, summarise};
 
 /// What the command line says.
 #[derive(Debug, Clone)]
@@ -77,47 +81,6 @@ impl Stall {
     fn takes(&self, index: u64) -> bool {
         self.every > 0 && (index + 1).is_multiple_of(self.every)
     }
-}
-
-/// What happened to one request.
-#[derive(Debug, Clone, Default)]
-struct Outcome {
-    tid: i32,
-    local_port: u16,
-    seq: u64,
-    rid: String,
-    due: Option<u64>,
-    connect: Option<(u64, u64)>,
-    sends: u64,
-    send_before: u64,
-    send_after: u64,
-    sent: u64,
-    first_byte: u64,
-    last_byte: u64,
-    status: u16,
-    bytes_in: u64,
-    body_hash: u64,
-    raw_hash: u64,
-    chunks: Vec<u64>,
-    chunk_count: u64,
-    error: Option<String>,
-    /// The number of its kind of stall, counted from 1; 0: none.
-    stall: usize,
-    /// Of an upload in two parts: right before and right after the wait between.
-    upload_gap: Option<(u64, u64)>,
-    /// Right before and right after the time in which the answer was left alone.
-    read_gap: Option<(u64, u64)>,
-}
-
-/// The figures of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Summary {
-    /// Requests sent.
-    pub requests: u64,
-    /// Of which failed.
-    pub errors: u64,
-    /// The line for standard output.
-    pub line: String,
 }
 
 struct Connection {
@@ -218,17 +181,6 @@ fn prepare<'a>(load: &'a Load, index: u64) -> Result<Prepared<'a>, String> {
     Ok(Prepared { target, stall, outcome, pieces })
 }
 
-fn note_sends(outcome: &mut Outcome, calls: &[SocketCall]) {
-    for call in calls {
-        if outcome.sends == 0 {
-            outcome.send_before = call.before;
-            outcome.send_after = call.after;
-        }
-        outcome.sent = call.after;
-        outcome.sends += 1;
-    }
-}
-
 fn send(
     load: &Load,
     connection: &mut Connection,
@@ -257,7 +209,7 @@ fn send(
             .send(piece, b"", &mut joined, &mut calls)
             .map_err(|error| format!("sending: {error}"));
     }
-    note_sends(&mut request.outcome, &calls);
+    request.outcome.note_sends(&calls);
     sent
 }
 
@@ -403,7 +355,7 @@ fn exchange(load: &Load, connection: &mut Connection, batch: &mut [Prepared<'_>]
         let (mut calls, mut joined) = (Vec::with_capacity(8), Vec::new());
         let sent = connection.wire.send(&all, b"", &mut joined, &mut calls);
         for request in batch.iter_mut() {
-            note_sends(&mut request.outcome, &calls);
+            request.outcome.note_sends(&calls);
         }
         failure = sent.err().map(|error| format!("sending: {error}"));
     } else {
@@ -485,49 +437,6 @@ fn carry_out(
     Ok(outcomes)
 }
 
-fn line(outcome: &Outcome, out: &mut String) {
-    out.clear();
-    let _ = write!(
-        out,
-        r#"{{"t":"client","tid":{},"local_port":{},"seq":{},"rid":{},"send_before":{},"send_after":{},"sends":{},"sent":{},"first_byte":{},"last_byte":{},"status":{},"bytes_in":{},"body_hash":"{:016x}","raw_hash":"{:016x}","error":{}"#,
-        outcome.tid,
-        outcome.local_port,
-        outcome.seq,
-        json_string(&outcome.rid),
-        outcome.send_before,
-        outcome.send_after,
-        outcome.sends,
-        outcome.sent,
-        outcome.first_byte,
-        outcome.last_byte,
-        outcome.status,
-        outcome.bytes_in,
-        outcome.body_hash,
-        outcome.raw_hash,
-        outcome.error.as_deref().map_or_else(|| "null".to_owned(), json_string),
-    );
-    if let Some(due) = outcome.due {
-        let _ = write!(out, r#","due":{due}"#);
-    }
-    if let Some((before, after)) = outcome.connect {
-        let _ = write!(out, r#","connect":[{before},{after}]"#);
-    }
-    if outcome.stall > 0 {
-        let _ = write!(out, r#","stall":true,"stall_kind":{}"#, outcome.stall);
-    }
-    for (name, gap) in [("upload_gap", outcome.upload_gap), ("read_gap", outcome.read_gap)] {
-        if let Some((before, after)) = gap {
-            let _ = write!(out, r#","{name}":[{before},{after}]"#);
-        }
-    }
-    if outcome.chunk_count > 0 {
-        let times: Vec<_> = outcome.chunks.iter().map(u64::to_string).collect();
-        let _ =
-            write!(out, r#","chunk_count":{},"chunks":[{}]"#, outcome.chunk_count, times.join(","));
-    }
-    out.push_str("}\n");
-}
-
 /// Runs the load and writes the oracle.
 pub fn run(load: &Load) -> Result<Summary, String> {
     let mut open = Vec::new();
@@ -570,48 +479,4 @@ pub fn run(load: &Load) -> Result<Summary, String> {
         write().map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(summarise(&outcomes, seconds))
-}
-
-fn summarise(outcomes: &[Outcome], seconds: f64) -> Summary {
-    let mut latencies: Vec<u64> = outcomes
-        .iter()
-        .filter(|outcome| outcome.error.is_none())
-        .map(|outcome| outcome.last_byte.saturating_sub(outcome.send_before))
-        .collect();
-    latencies.sort_unstable();
-    let at = |share: f64| {
-        let rank = (latencies.len() as f64 * share).ceil() as usize;
-        latencies.get(rank.saturating_sub(1)).copied().unwrap_or(0)
-    };
-    let errors = outcomes.iter().filter(|outcome| outcome.error.is_some()).count() as u64;
-    let first = outcomes.iter().find_map(|outcome| outcome.error.as_deref());
-    let connections = outcomes.iter().filter(|outcome| outcome.connect.is_some()).count();
-    let requests = outcomes.len() as u64;
-    let line = format!(
-        r#"{{"t":"summary","requests":{requests},"errors":{errors},"connections":{connections},"p50_ns":{},"p99_ns":{},"max_ns":{},"rps":{:.1},"seconds":{seconds:.3},"first_error":{}}}"#,
-        at(0.5),
-        at(0.99),
-        at(1.0),
-        requests as f64 / seconds.max(1e-9),
-        first.map_or_else(|| "null".to_owned(), json_string),
-    );
-    Summary { requests, errors, line }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_ranks() {
-        let outcomes: Vec<_> = (1..=100)
-            .map(|ns| Outcome { send_before: 0, last_byte: ns, ..Outcome::default() })
-            .collect();
-        let value: serde_json::Value =
-            serde_json::from_str(&summarise(&outcomes, 2.0).line).unwrap();
-        assert_eq!(value["p50_ns"], 50);
-        assert_eq!(value["p99_ns"], 99);
-        assert_eq!(value["max_ns"], 100);
-        assert_eq!(value["rps"], 50.0);
-    }
 }
