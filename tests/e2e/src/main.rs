@@ -11,7 +11,7 @@ use e2e::corpus;
 use e2e::demo;
 use e2e::env::Env;
 use e2e::report::{Scenario, table, write_json};
-use e2e::scenarios::{ALL, Named, Size};
+use e2e::scenarios::{self, ALL, Named, Size};
 
 /// Runs spanprobe against servers that keep their own record of the truth.
 #[derive(Parser)]
@@ -33,11 +33,12 @@ enum Command {
         jsonl: Option<PathBuf>,
     },
     /// Compare what spanprobe reports with what happened.
+    #[command(after_help = scenarios::names())]
     Oracle {
         /// Write the results here
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Only these scenarios
+        /// Only these scenarios; may be repeated
         #[arg(long, value_name = "NAME", num_args = 1..)]
         scenario: Vec<String>,
         /// Requests of each scenario

@@ -29,6 +29,25 @@ pub struct Server {
     sim: Option<PathBuf>,
 }
 
+/// A compiled fixture.
+#[derive(Debug, Clone, Copy)]
+pub struct Fixture<'a> {
+    /// The program's name.
+    pub program: &'a str,
+    /// On the simulated driver, or without any.
+    pub gpu: bool,
+    /// Its arguments.
+    pub args: &'a [&'a str],
+    /// What differs about the simulated device: variables of `tests/cudasim`.
+    pub device: &'a [(&'a str, &'a str)],
+}
+
+impl Default for Fixture<'_> {
+    fn default() -> Self {
+        Self { program: "fixture-threaded", gpu: true, args: &[], device: &[] }
+    }
+}
+
 /// Which Python server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Python {
@@ -67,12 +86,30 @@ impl Server {
         gpu: bool,
         args: &[&str],
     ) -> Result<Self> {
+        Self::fixture_at(env, scratch, program, &Fixture { gpu, args, ..Fixture::default() })
+    }
+
+    /// Starts a compiled fixture.
+    ///
+    /// # Errors
+    /// Where it does not come up.
+    pub fn fixture(env: &Env, scratch: &Scratch, fixture: &Fixture<'_>) -> Result<Self> {
+        Self::fixture_at(env, scratch, &env.fixture(fixture.program), fixture)
+    }
+
+    fn fixture_at(
+        env: &Env,
+        scratch: &Scratch,
+        program: &Path,
+        fixture: &Fixture<'_>,
+    ) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(args).arg("--exit-on-stdin-eof");
-        if !gpu {
+        command.args(fixture.args).arg("--exit-on-stdin-eof");
+        command.envs(fixture.device.iter().copied());
+        if !fixture.gpu {
             command.arg("--no-gpu");
         }
-        Self::start(env, scratch, command, gpu)
+        Self::start(env, scratch, command, fixture.gpu)
     }
 
     /// Starts a Python server; with the simulated driver where there is one.
@@ -149,6 +186,17 @@ impl Server {
                 .ok()
                 .filter(|run| run.summary.errors == 0)
                 .map(drop)
+        })
+    }
+
+    /// Waits until so many of its threads have carried out the plan of `--warm`.
+    ///
+    /// # Errors
+    /// Where they do not.
+    pub fn wait_warm(&self, threads: usize) -> Result<()> {
+        until("warm threads", PATIENCE, || {
+            let text = std::fs::read_to_string(&self.oracle).ok()?;
+            (text.matches(r#"{"t":"warm""#).count() >= threads).then_some(())
         })
     }
 

@@ -124,14 +124,7 @@ impl Session {
                 building.runs.insert((pid, tid, run), run_event);
             }
             What::Proc(fact) => self.facts.push(fact),
-            What::Loss(lost) => {
-                self.losses.socket += lost.socket;
-                self.losses.tcp += lost.tcp;
-                self.losses.cuda += lost.cuda;
-                self.losses.process += lost.process;
-                self.losses.sched += lost.sched;
-                self.losses.recursion += lost.recursion;
-            }
+            What::Loss(lost) => self.losses.add(&lost),
             What::Socket(_) | What::Tcp(_) | What::Process(_) | What::Sched(_) => {}
         }
     }

@@ -51,6 +51,8 @@ pub struct Phase {
     pub method: String,
     pub lower_ns: u64,
     pub upper_ns: u64,
+    #[serde(default)]
+    pub detail: Option<String>,
 }
 
 /// Chunks of a streamed response.
@@ -137,4 +139,33 @@ pub fn parse_lines<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>>
 pub fn read_lines<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Vec<T>> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     parse_lines(&text).with_context(|| file.display().to_string())
+}
+
+/// A timeline with these phases one after the other, and these links (step, evidence, confidence).
+#[cfg(test)]
+pub fn made(start: u64, phases: &[(&str, u64)], links: &[(u64, &str, f64)]) -> Timeline {
+    let mut duration = 0;
+    let mut tiles = Vec::new();
+    for (name, ns) in phases {
+        tiles.push(serde_json::json!({
+            "phase": name, "offset_ns": duration, "duration_ns": ns, "method": "observed",
+            "lower_ns": 0, "upper_ns": 0
+        }));
+        duration += ns;
+    }
+    let links: Vec<_> = links
+        .iter()
+        .map(|(step_id, evidence, confidence)| {
+            serde_json::json!({
+                "step_id": step_id, "evidence": evidence, "confidence": confidence, "share": 1.0
+            })
+        })
+        .collect();
+    serde_json::from_value(serde_json::json!({
+        "trace_id": "", "span_id": "", "service": "", "pid": 1, "protocol": "http/1.1",
+        "method": "GET", "route": "/", "peer": "", "arrival": "socket",
+        "start_monotonic_ns": start, "duration_ns": duration, "request_bytes": 0,
+        "response_bytes": 0, "phases": tiles, "links": links, "complete": true
+    }))
+    .unwrap()
 }

@@ -35,6 +35,41 @@ fn late_attach() {
 }
 
 #[test]
+fn threadpool_light() {
+    passes("threadpool-light", Needs::Driver, 200);
+}
+
+#[test]
+fn threadpool_saturated() {
+    passes("threadpool-saturated", Needs::Driver, 200);
+}
+
+#[test]
+fn event_loop() {
+    passes("event-loop", Needs::Driver, 200);
+}
+
+#[test]
+fn mutex() {
+    passes("mutex", Needs::Driver, 200);
+}
+
+#[test]
+fn dependency() {
+    passes("dependency", Needs::Driver, 200);
+}
+
+#[test]
+fn tokio_claims_nothing_wrong() {
+    passes("tokio", Needs::Driver, 200);
+}
+
+#[test]
+fn stall_of_the_gpu_is_not_divided() {
+    passes("stall-gpu", Needs::Driver, 400);
+}
+
+#[test]
 fn uvicorn() {
     passes("uvicorn", Needs::Python, 300);
 }

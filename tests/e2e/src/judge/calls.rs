@@ -69,9 +69,9 @@ pub fn socket_calls(session: &Session, lines: &[Line], from_ns: u64) -> Calls {
     // Pipelined requests may share a read.
     let mut made = BTreeSet::new();
     for line in lines {
-        for call in line.read.iter().chain(&line.interim).chain(&line.write) {
+        for (tid, call) in line.socket_calls() {
             if call.before >= from_ns && call.result > 0 {
-                made.insert((line.pid, line.tid, *call));
+                made.insert((line.pid, tid, *call));
             }
         }
     }
@@ -113,9 +113,9 @@ pub fn driver_calls(session: &Session, lines: &[Line], from_ns: u64) -> Calls {
     let threads = by_thread(&session.calls, |event: &CallEvent| (event.pid, event.tid));
     let mut calls = Calls::default();
     for line in lines {
-        let events = threads.get(&(line.pid, line.tid));
-        let made = line.cuda.iter().filter(|call| traced(call) && !is_launch(&call.name));
-        for call in made.filter(|call| call.before >= from_ns) {
+        let made = line.driver_calls().filter(|(_, call)| traced(call) && !is_launch(&call.name));
+        for (tid, call) in made.filter(|(_, call)| call.before >= from_ns) {
+            let events = threads.get(&(line.pid, tid));
             let whole = call.pairs.len() as u64 == call.count;
             let stamps = told(call);
             for (index, stamps) in stamps.iter().enumerate() {
@@ -158,10 +158,10 @@ pub fn launches(session: &Session, lines: &[Line], from_ns: u64) -> LaunchCalls 
     let mut outcome = LaunchCalls::default();
     let mut stamps: HashMap<(u32, u32), Vec<(u64, u64)>> = HashMap::new();
     for line in lines {
-        let made = line.cuda.iter().filter(|call| is_launch(&call.name));
-        for call in made.filter(|call| call.before >= from_ns) {
+        let made = line.driver_calls().filter(|(_, call)| is_launch(&call.name));
+        for (tid, call) in made.filter(|(_, call)| call.before >= from_ns) {
             outcome.made += call.count;
-            let here = stamps.entry((line.pid, line.tid)).or_default();
+            let here = stamps.entry((line.pid, tid)).or_default();
             here.extend(&call.pairs);
             // The calls of a long run that keep no stamps of their own.
             if (call.pairs.len() as u64) < call.count {

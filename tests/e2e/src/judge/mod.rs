@@ -3,6 +3,10 @@
 
 pub mod bounds;
 pub mod calls;
+pub mod causes;
 pub mod instants;
 pub mod links;
 pub mod phases;
+pub mod roles;
+pub mod stalls;
+pub mod verdict;

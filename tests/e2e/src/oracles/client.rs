@@ -23,6 +23,8 @@ pub struct ClientRequest {
     pub error: Option<String>,
     #[serde(default)]
     pub chunk_count: u64,
+    #[serde(default)]
+    pub stall: bool,
 }
 
 /// The last line of its standard output.

@@ -47,6 +47,25 @@ pub fn base_name(name: &str) -> &str {
     base
 }
 
+/// `[name, before, after]`.
+#[derive(Debug, Clone, Deserialize)]
+#[allow(missing_docs, reason = "tests/servers/README.md describes them")]
+pub struct HostSpan {
+    pub name: String,
+    pub before: u64,
+    pub after: u64,
+}
+
+/// `[handed, worker, begin, end]`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[allow(missing_docs, reason = "tests/servers/README.md describes them")]
+pub struct Hand {
+    pub handed: u64,
+    pub worker: u32,
+    pub begin: u64,
+    pub end: u64,
+}
+
 /// A line of any kind; which fields are there is a matter of `t`.
 #[derive(Debug, Clone, Deserialize)]
 #[allow(missing_docs, reason = "tests/servers/README.md describes them")]
@@ -85,13 +104,57 @@ pub struct Line {
     #[serde(default)]
     pub close: Vec<SocketCall>,
     #[serde(default)]
+    pub host: Vec<HostSpan>,
+    #[serde(default)]
+    pub hands: Vec<Hand>,
+    #[serde(default)]
     pub cuda: Vec<DriverCall>,
+    #[serde(default)]
+    pub loop_tid: u32,
+    #[serde(default)]
+    pub read_tids: Vec<u32>,
+    #[serde(default)]
+    pub write_tids: Vec<u32>,
+    #[serde(default)]
+    pub cuda_tids: Vec<u32>,
 }
 
 impl Line {
     /// Whether it is about a request that was answered.
     pub fn is_request(&self) -> bool {
         self.t == "request"
+    }
+
+    /// Its calls on the socket, with the threads that made them.
+    pub fn socket_calls(&self) -> impl Iterator<Item = (u32, &SocketCall)> {
+        // The thread that reads a request asks for its body.
+        let reader = if self.loop_tid == 0 { self.tid } else { self.loop_tid };
+        with_threads(&self.read, &self.read_tids, reader)
+            .chain(with_threads(&self.interim, &[], reader))
+            .chain(with_threads(&self.write, &self.write_tids, self.tid))
+    }
+
+    /// Its driver calls, with the threads that made them.
+    pub fn driver_calls(&self) -> impl Iterator<Item = (u32, &DriverCall)> {
+        with_threads(&self.cuda, &self.cuda_tids, self.tid)
+    }
+
+    /// Stretches of work on the host with this name, as instants.
+    pub fn host_spans(&self, name: &str) -> Vec<(u64, u64)> {
+        let spans = self.host.iter().filter(|span| span.name == name);
+        spans.map(|span| (span.before, span.after)).collect()
+    }
+
+    /// Stretches between a hand-off and its taking by a worker, as instants.
+    pub fn queued(&self) -> Vec<(u64, u64)> {
+        self.hands.iter().map(|hand| (hand.handed, hand.begin)).collect()
+    }
+
+    /// CPU time that its plan takes on the thread that carries it out, ns.
+    pub fn cpu_ns(&self) -> u64 {
+        let items = self.plan.split(',').filter_map(|item| item.split_once(':'));
+        let cpu = items.filter(|(name, _)| matches!(*name, "spin" | "lock"));
+        cpu.filter_map(|(_, ns)| ns.parse::<u64>().ok()).sum()
     }
 
     /// Launches that ran: those under capture are recorded, not run, and failed ones do not run.
@@ -123,6 +186,15 @@ impl Line {
     }
 }
 
+/// Entries with the threads that a list beside them names; `all` where it names none.
+fn with_threads<'a, T>(
+    entries: &'a [T],
+    tids: &'a [u32],
+    all: u32,
+) -> impl Iterator<Item = (u32, &'a T)> {
+    entries.iter().enumerate().map(move |(at, entry)| (tids.get(at).copied().unwrap_or(all), entry))
+}
+
 /// Whether the function launches a kernel.
 pub fn is_launch(name: &str) -> bool {
     matches!(base_name(name), "cuLaunchKernel" | "cuLaunchKernelEx" | "cuLaunchCooperativeKernel")
@@ -134,4 +206,46 @@ pub fn is_launch(name: &str) -> bool {
 /// Where it is not as described.
 pub fn read(file: &Path) -> Result<Vec<Line>> {
     read_lines(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(more: &serde_json::Value) -> Line {
+        let mut line = serde_json::json!({
+            "t": "request", "pid": 1, "tid": 2, "plan": "spin:5,dep:7,lock:11,k:2:3,sync:stream",
+            "read": [[1, 2, 3]], "interim": [[4, 5, 6]], "write": [[7, 8, 9]],
+            "host": [["dep", 20, 30], ["lock", 40, 50], ["hold", 50, 60]],
+            "cuda": [["cuLaunchKernel", 10, 11, 0, 1, 5, 1]]
+        });
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(line).unwrap()
+    }
+
+    fn threads(line: &Line) -> Vec<u32> {
+        line.socket_calls().map(|(tid, _)| tid).collect()
+    }
+
+    #[test]
+    fn calls_belong_to_the_one_thread_or_to_those_named() {
+        let alone = line(&serde_json::json!({}));
+        assert_eq!(threads(&alone), [2, 2, 2]);
+        assert_eq!(alone.driver_calls().next().unwrap().0, 2);
+        let handed = line(&serde_json::json!({
+            "loop_tid": 9, "read_tids": [9], "write_tids": [8], "cuda_tids": [7],
+            "hands": [[100, 7, 130, 200]]
+        }));
+        assert_eq!(threads(&handed), [9, 9, 8]);
+        assert_eq!(handed.driver_calls().next().unwrap().0, 7);
+        assert_eq!(handed.queued(), [(100, 130)]);
+    }
+
+    #[test]
+    fn what_a_plan_takes() {
+        let line = line(&serde_json::json!({}));
+        assert_eq!(line.cpu_ns(), 16);
+        assert_eq!(line.host_spans("dep"), [(20, 30)]);
+        assert_eq!(line.host_spans("lock"), [(40, 50)]);
+    }
 }

@@ -1,9 +1,12 @@
 //! Scenarios: a server, its clients, spanprobe, and what must hold.
 
 pub mod compiled;
+pub mod handed;
 pub mod plans;
 pub mod python;
 mod reported;
+pub mod stalls;
+mod stamped;
 
 use anyhow::Result;
 
@@ -25,21 +28,61 @@ pub struct Named {
     needs_python: bool,
 }
 
+const fn compiled(name: &'static str, run: fn(&Env, &str, Size) -> Result<Scenario>) -> Named {
+    Named { name, run, needs_python: false }
+}
+
+const fn python(name: &'static str, run: fn(&Env, &str, Size) -> Result<Scenario>) -> Named {
+    Named { name, run, needs_python: true }
+}
+
 /// Every scenario, in the order in which they run.
 pub const ALL: &[Named] = &[
-    Named {
-        name: "thread-per-connection",
-        run: compiled::thread_per_connection,
-        needs_python: false,
-    },
-    Named { name: "saturated", run: compiled::saturated, needs_python: false },
-    Named { name: "sse", run: compiled::sse, needs_python: false },
-    Named { name: "late-attach", run: compiled::late_attach, needs_python: false },
-    Named { name: "uvicorn", run: python::uvicorn, needs_python: true },
-    Named { name: "uvicorn-alone", run: python::uvicorn_alone, needs_python: true },
-    Named { name: "uvicorn-sse", run: python::uvicorn_sse, needs_python: true },
-    Named { name: "gunicorn", run: python::gunicorn, needs_python: true },
+    compiled("thread-per-connection", compiled::thread_per_connection),
+    compiled("saturated", compiled::saturated),
+    compiled("sse", compiled::sse),
+    compiled("late-attach", compiled::late_attach),
+    compiled("threadpool-light", handed::run),
+    compiled("threadpool-saturated", handed::run),
+    compiled("threadpool-pipe", handed::run),
+    compiled("threadpool-sem", handed::run),
+    compiled("event-loop", handed::run),
+    compiled("mutex", handed::run),
+    compiled("dependency", handed::run),
+    compiled("fan", handed::run),
+    compiled("tokio", handed::run),
+    compiled("stall-receive", stalls::stalled),
+    compiled("stall-queue", stalls::stalled),
+    compiled("stall-cpu", stalls::stalled),
+    compiled("stall-lock", stalls::stalled),
+    compiled("stall-dependency", stalls::stalled),
+    compiled("stall-h2d", stalls::stalled),
+    compiled("stall-kernel", stalls::stalled),
+    compiled("stall-d2h", stalls::stalled),
+    compiled("stall-gpu", stalls::stalled),
+    compiled("stall-send", stalls::stalled),
+    compiled("two-stalls", stalls::stalled),
+    compiled("no-stall", stalls::none),
+    python("fastapi-4", python::kept),
+    python("fastapi-16", python::kept),
+    python("fastapi-32", python::kept),
+    python("fastapi-64", python::kept),
+    python("fastapi-pool-4", python::kept),
+    python("asyncio-gather", python::kept),
+    python("asyncio-to-thread", python::kept),
+    python("asyncio-inline", python::kept),
+    python("gunicorn-threads", python::kept),
+    python("uvicorn", python::kept),
+    python("uvicorn-alone", python::kept),
+    python("uvicorn-sse", python::kept),
+    python("gunicorn", python::gunicorn),
 ];
+
+/// The names, as `--help` lists them.
+pub fn names() -> String {
+    let names: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+    format!("Scenarios: {}", names.join(", "))
+}
 
 impl Named {
     /// The scenario with this name.
@@ -62,6 +105,51 @@ impl Named {
                 failures: vec![format!("broke off: {error:#}")],
                 ..Scenario::default()
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scenarios_that_are_promised_are_there_once() {
+        for name in [
+            "thread-per-connection",
+            "threadpool-light",
+            "threadpool-saturated",
+            "event-loop",
+            "sse",
+            "late-attach",
+            "stall-receive",
+            "stall-queue",
+            "stall-cpu",
+            "stall-lock",
+            "stall-dependency",
+            "stall-h2d",
+            "stall-kernel",
+            "stall-d2h",
+            "stall-gpu",
+            "stall-send",
+            "two-stalls",
+            "no-stall",
+            "fastapi-4",
+            "fastapi-16",
+            "fastapi-32",
+            "fastapi-64",
+            "fastapi-pool-4",
+            "asyncio-gather",
+            "asyncio-to-thread",
+            "gunicorn",
+            "gunicorn-threads",
+            "mutex",
+            "dependency",
+            "tokio",
+            "fan",
+        ] {
+            assert_eq!(ALL.iter().filter(|scenario| scenario.name == name).count(), 1, "{name}");
+            assert!(names().contains(name), "{name}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::{Size, reported};
 use crate::client::Client;
@@ -23,6 +23,9 @@ use crate::tracer::{Traced, Tracer};
 const INFER: &str = r#"json:/infer:{"launches":5,"kernel_ns":50000,"reply":200}"#;
 const BIG: &str = r#"json:/infer:{"h2d":262144,"launches":10,"kernel_ns":50000,"reply":5000}"#;
 const STREAM: &str = r#"json:/stream:{"launches":2,"kernel_ns":50000,"chunks":4}"#;
+const GATHER: &str = r#"json:/gather:{"launches":2,"kernel_ns":50000,"parts":3}"#;
+const TO_THREAD: &str = r#"json:/to_thread:{"launches":5,"kernel_ns":50000}"#;
+const INLINE: &str = r#"json:/inline:{"launches":5,"kernel_ns":50000}"#;
 
 /// A run.
 struct Run {
@@ -31,61 +34,86 @@ struct Run {
     traced: Traced,
 }
 
-/// Connections are opened, and used, before spanprobe comes.
-fn kept_connections(
-    env: &Env,
-    name: &str,
-    plans: &[&str],
-    connections: &str,
-    size: Size,
-) -> Result<Run> {
+/// A server and its clients, whose connections are open when spanprobe comes.
+struct Kept {
+    name: &'static str,
+    which: Python,
+    args: &'static [&'static str],
+    connections: &'static str,
+    plans: &'static [&'static str],
+    wanted: Wanted,
+}
+
+/// What is wanted of the links.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// That those claimed are right.
+    Honest,
+    /// So many of the requests' steps claimed, too.
+    Recall(f64),
+    /// All steps linked, claimed or not: what runs on another thread while there is one request can
+    /// only be its.
+    Any,
+}
+
+const THREADS: Kept = Kept {
+    name: "uvicorn",
+    which: Python::FastApi,
+    args: &["--threads", "8"],
+    connections: "8",
+    plans: &[INFER, INFER, BIG, "get:/healthz"],
+    wanted: Wanted::Honest,
+};
+
+/// As it comes, with a pool of forty threads.
+const FASTAPI: Kept = Kept { args: &[], plans: &[INFER, INFER, BIG], ..THREADS };
+
+const KEPT: &[Kept] = &[
+    THREADS,
+    Kept {
+        name: "uvicorn-alone",
+        connections: "1",
+        plans: &[INFER, BIG],
+        wanted: Wanted::Any,
+        ..THREADS
+    },
+    Kept { name: "uvicorn-sse", connections: "4", plans: &[STREAM], ..THREADS },
+    Kept { name: "fastapi-4", connections: "4", wanted: Wanted::Recall(0.95), ..FASTAPI },
+    Kept { name: "fastapi-16", connections: "16", ..FASTAPI },
+    Kept { name: "fastapi-32", connections: "32", ..FASTAPI },
+    Kept { name: "fastapi-64", connections: "64", ..FASTAPI },
+    Kept { name: "fastapi-pool-4", args: &["--threads", "4"], connections: "16", ..FASTAPI },
+    Kept { name: "asyncio-gather", connections: "4", plans: &[GATHER], ..THREADS },
+    Kept { name: "asyncio-to-thread", connections: "4", plans: &[TO_THREAD], ..THREADS },
+    Kept { name: "asyncio-inline", connections: "4", plans: &[INLINE], ..THREADS },
+    Kept {
+        name: "gunicorn-threads",
+        which: Python::Flask,
+        args: &["--worker-class", "gthread", "--threads", "4"],
+        plans: &[INFER, "get:/healthz"],
+        ..THREADS
+    },
+];
+
+/// Runs the server of this name.
+///
+/// # Errors
+/// Where something could not be run at all.
+pub fn kept(env: &Env, name: &str, size: Size) -> Result<Scenario> {
+    let kept = KEPT.iter().find(|kept| kept.name == name).context("no such server")?;
     let scratch = Scratch::new(name)?;
-    let server = Server::python(env, &scratch, Python::FastApi, &["--threads", "8"])?;
+    let server = Server::python(env, &scratch, kept.which, kept.args)?;
     server.warm_up(env, &scratch, INFER, 32)?;
     let requests = size.requests.to_string();
-    let mut args = vec!["--connections", connections, "--requests", &requests];
-    for plan in plans {
-        args.extend(["--plan", plan]);
-    }
+    let mut args = vec!["--connections", kept.connections, "--requests", &requests];
+    args.extend(kept.plans.iter().flat_map(|plan| ["--plan", plan]));
     let mut client = Client::open_first(env, &scratch, &server.addr(), &args)?;
-    let pid = server.pid().to_string();
-    let tracer = Tracer::record(env, &scratch, &["--pid", &pid])?;
+    let port = server.port().to_string();
+    let tracer = Tracer::record(env, &scratch, &["--port", &port])?;
     client.go()?;
     let requests = client.finish()?.requests;
     let traced = tracer.stop()?;
-    Ok(Run { requests, records: server.finish_python()?, traced })
-}
-
-/// FastAPI on uvicorn, its endpoint on the thread pool, attached late.
-///
-/// # Errors
-/// Where something could not be run at all.
-pub fn uvicorn(env: &Env, name: &str, size: Size) -> Result<Scenario> {
-    judge(name, &kept_connections(env, name, &[INFER, INFER, BIG, "get:/healthz"], "8", size)?)
-}
-
-/// The same with one client: what runs on another thread meanwhile can only be its request's.
-///
-/// # Errors
-/// Where something could not be run at all.
-pub fn uvicorn_alone(env: &Env, name: &str, size: Size) -> Result<Scenario> {
-    let run = kept_connections(env, name, &[INFER, BIG], "1", size)?;
-    let mut scenario = judge(name, &run)?;
-    for figure in ["any_link_precision", "any_link_recall"] {
-        let ratio = scenario.more.get(figure).and_then(|figure| figure.get("ratio")?.as_f64());
-        scenario.demand(ratio.is_some_and(|ratio| ratio >= 0.99), || {
-            format!("{figure} is {ratio:?}, wanted 0.99")
-        });
-    }
-    Ok(scenario)
-}
-
-/// The same, streamed.
-///
-/// # Errors
-/// Where something could not be run at all.
-pub fn uvicorn_sse(env: &Env, name: &str, size: Size) -> Result<Scenario> {
-    judge(name, &kept_connections(env, name, &[STREAM], "4", size)?)
+    judge(name, &Run { requests, records: server.finish_python()?, traced }, kept.wanted)
 }
 
 /// Flask on gunicorn's sync workers, found by the port; each connection carries one request.
@@ -104,7 +132,7 @@ pub fn gunicorn(env: &Env, name: &str, size: Size) -> Result<Scenario> {
     let requests = Client::run(env, &scratch, &server.addr(), &args)?.requests;
     let traced = tracer.stop()?;
     let records = server.finish_python()?;
-    judge(name, &Run { requests, records, traced })
+    judge(name, &Run { requests, records, traced }, Wanted::Recall(0.99))
 }
 
 /// What a request made the GPU do, by the application's own record.
@@ -124,7 +152,7 @@ fn stretches(lines: &[PythonRequest]) -> Vec<Stretch> {
         .collect()
 }
 
-fn judge(name: &str, run: &Run) -> Result<Scenario> {
+fn judge(name: &str, run: &Run, wanted: Wanted) -> Result<Scenario> {
     let mut scenario = Scenario { name: name.to_owned(), ..Scenario::default() };
     let found = reported::judge(&mut scenario, &run.requests, &run.traced);
     let session = run.traced.session()?;
@@ -210,9 +238,19 @@ fn judge(name: &str, run: &Run) -> Result<Scenario> {
     scenario.add("link_evidence", serde_json::json!(links.evidence));
     scenario.add_share("requests_with_gpu_work", with_work);
     scenario.add_share("launches_exact_where_linked", exact);
+    scenario.ambiguous_ratio = links.ambiguous.ratio();
     if links.precision.all > 0 {
-        // Overlap links claim only what nothing else can have caused.
         scenario.demand_share("links to the request's own steps", links.precision, 0.99);
+    }
+    match wanted {
+        Wanted::Honest => {}
+        Wanted::Recall(recall) => {
+            scenario.demand_share("own steps that are claimed", links.recall, recall);
+        }
+        Wanted::Any => {
+            scenario.demand_share("links of any kind to own steps", links.any_precision, 0.99);
+            scenario.demand_share("own steps with a link of any kind", links.any_recall, 0.99);
+        }
     }
     Ok(scenario)
 }
