@@ -186,9 +186,6 @@ impl Causes {
     }
 
     fn on_sched(&mut self, time_ns: u64, pid: u32, tid: u32, sched: &Sched) {
-        if std::env::var_os("DBG2").is_some() {
-            eprintln!("S {time_ns} {tid} {sched:?}");
-        }
         match sched {
             Sched::OffCpu(sleep) => self.add_sleep(pid, tid, *sleep),
             Sched::Wait(wait) => self.on_wait(time_ns, pid, tid, wait),
@@ -418,7 +415,6 @@ impl Causes {
             return;
         }
         self.told.remove(&exchange.id);
-        if std::env::var_os("DBG").is_some() { eprintln!("X {} {} {} {} {:?}", exchange.id, exchange.peer.map_or(0, |p| p.port()), exchange.seq_on_conn, exchange.last_read.exit_ns, exchange.writes); }
         let writer = exchange.last_write.map_or(reader, |write| write.tid);
         self.reads(exchange.pid, reader);
         let sharing = self.sharing(exchange.pid);
@@ -482,9 +478,6 @@ impl Causes {
     /// Time has passed: everything up to the watermark has been taken in, and every exchange that
     /// ended `settled_ns` or earlier has been told.
     pub fn advance(&mut self, watermark_ns: u64, settled_ns: u64) {
-        if std::env::var_os("DBG3").is_some() {
-            eprintln!("R {:?}", self.sharing);
-        }
         self.items.advance(watermark_ns.saturating_sub(TOLD_NS), &mut self.changes);
         self.flush_changes();
         self.order.advance(settled_ns, &self.items);

@@ -240,7 +240,6 @@ impl Order {
 
     fn claim_only(&mut self, item: &Item, leg: u64) {
         let Some(leg) = self.legs.get(&leg) else { return };
-        if std::env::var_os("DBG").is_some() { eprintln!("U {} {} {} {} {}", leg.exchange, item.tid, item.start_ns, item.end_ns, item.woken); }
         let evidence = if item.woken { Evidence::WakeChain } else { Evidence::Order };
         let confidence = ONLY.min(if item.confidence < 1.0 { 0.9 } else { 1.0 });
         self.own(item.id, Owner { exchange: leg.exchange, evidence, confidence });
@@ -260,7 +259,6 @@ impl Order {
     }
 
     fn ended(&mut self, item: &Item) {
-        if std::env::var_os("DBG").is_some() { eprintln!("E {} {} {} {:?} {} {:?} {}", item.tid, item.start_ns, item.end_ns, item.end, item.woken, item.parent, item.from); }
         if item.parent.is_some() {
             return;
         }
@@ -305,12 +303,15 @@ impl Order {
             items.get(*id).is_some_and(|i| i.start_ns >= leg.from_ns && i.end_ns <= time_ns)
         };
         let first = producer.done.iter().copied().find(fits);
-        let handed = leg.handed.filter(|id| !self.owners.contains_key(id));
+        let handed = leg.handed;
         if first.is_some() || leg.handed.is_some() {
             producer.count(0, 1);
         }
         producer.in_step = (producer.in_step + 1).min(IN_STEP);
         let one_each = producer.one_each() && producer.is_in_step();
+        if leg.handed.is_some_and(|id| self.owners.contains_key(&id)) {
+            return;
+        }
         let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
         let (item, owner) = match (first, handed) {
             (Some(item), Some(handed)) if item == handed && one_each => {
@@ -319,7 +320,7 @@ impl Order {
             // Both were completed: who was handed which tells more than whose turn it is to be
             // answered.
             (Some(_), Some(handed)) if producer.done.contains(&handed) => {
-                (handed, claim(Evidence::Ambiguous, ONE_WAY + 0.1))
+                (handed, claim(Evidence::Ambiguous, ONE_WAY))
             }
             (first, handed) => {
                 self.realign(reader, handed, items);
@@ -327,10 +328,6 @@ impl Order {
                 (item, claim(Evidence::Ambiguous, ONE_WAY))
             }
         };
-        if std::env::var_os("DBG").is_some() {
-            let it = items.get(item);
-            eprintln!("W {} {} {} {} {} {} {} {}", exchange, it.map_or(0, |i| i.tid), it.map_or(0, |i| i.start_ns), it.map_or(0, |i| i.end_ns), owner.confidence, one_each, it.is_some_and(|i| i.woken), self.forward.get(&item).map_or(0, |f| f.1));
-        }
         if let Some(producer) = self.producers.get_mut(&reader) {
             producer.done.retain(|id| *id != item);
             if let Some(item) = items.get(item) {
@@ -361,7 +358,7 @@ impl Order {
                 leg.handed = None;
             }
         }
-        for ((start_ns, item), _) in &producer.given {
+        for (start_ns, item) in producer.given.keys() {
             self.forward.remove(item);
             let Some(((from_ns, id), ())) = producer.waiting.first_key_value() else { continue };
             let (from_ns, id) = (*from_ns, *id);
