@@ -9,8 +9,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Items of one thread that are remembered.
 const MAX_ITEMS: usize = 65_536;
-/// How long a thread that runs may take to get at what it was woken for, ns.
-const TAKING_NS: u64 = 30_000;
 /// Items handed over within one.
 const MAX_CHILDREN: usize = 1_024;
 /// A thread's usual place to wait counts as known from this score on; at most [`MAX_SCORE`].
@@ -46,8 +44,10 @@ pub struct Item {
     /// When it was taken from where it was handed over, ns: a worker that is woken from a queue that
     /// it shares takes what is there when it gets to run.
     pub taken_ns: u64,
-    /// By when it was taken at the latest, ns.
+    /// By when it was taken at the latest, ns: it had done something for it, or completed it.
     pub by_ns: u64,
+    /// When it was not completed yet, as far as is known, ns: the thread still did something for it.
+    pub worked_ns: u64,
     /// Thread that handed it (of a busy worker: the one that handed its last item).
     pub from: u32,
     /// There was a wake.
@@ -104,7 +104,10 @@ pub enum Mark {
         sleeper: u32,
     },
     /// It called the GPU's driver.
-    Worked,
+    Worked {
+        /// End of the call, ns.
+        exit_ns: u64,
+    },
 }
 
 /// What happened to an item.
@@ -152,8 +155,7 @@ impl Worker {
     /// An item that it took without sleeping, right after the one before it.
     fn unseen(&self) -> When {
         let taken_ns = self.back_ns.max(self.free_ns);
-        let by_ns = taken_ns.saturating_add(TAKING_NS);
-        When { start_ns: self.free_ns, taken_ns, by_ns }
+        When { start_ns: self.free_ns, taken_ns, by_ns: u64::MAX }
     }
 
     fn give_back(&mut self, boss: u32) {
@@ -173,6 +175,8 @@ impl Worker {
 pub struct Items {
     next: u64,
     workers: HashMap<u32, Worker>,
+    /// Threads that may have worked, as soon as there is a mark of it.
+    marked: HashSet<u32>,
     /// Threads that read requests: nobody's workers.
     masters: HashSet<u32>,
     items: HashMap<u64, Item>,
@@ -185,13 +189,19 @@ pub struct Items {
 impl Items {
     /// Adds a mark; it may come in any order.
     pub fn mark(&mut self, time_ns: u64, pid: u32, tid: u32, mark: Mark) {
+        if matches!(mark, Mark::Handed { .. } | Mark::Signalled { .. } | Mark::Replied { .. }) {
+            if self.marked.len() >= MAX_ITEMS {
+                self.marked.clear();
+            }
+            self.marked.insert(tid);
+        }
         self.seq += 1;
         self.marks.insert((time_ns, self.seq), (pid, tid, mark));
     }
 
-    /// Whether the thread was ever handed anything.
+    /// Whether the thread was ever handed anything, or completed anything.
     pub fn is_worker(&self, tid: u32) -> bool {
-        self.workers.contains_key(&tid)
+        self.marked.contains(&tid)
     }
 
     /// Marks that wait.
@@ -253,7 +263,7 @@ impl Items {
                 }
                 worker.from = from;
                 worker.object = object;
-                let by_ns = if alone { taken_ns } else { taken_ns.saturating_add(TAKING_NS) };
+                let by_ns = if alone { taken_ns } else { u64::MAX };
                 let when = When { start_ns: time_ns, taken_ns, by_ns };
                 self.begin(tid, when, Some(confidence), out);
             }
@@ -273,10 +283,15 @@ impl Items {
                     worker.woke_ns = time_ns;
                 }
             }
-            Mark::Worked => {
+            Mark::Worked { exit_ns } => {
                 let Some(worker) = self.workers.get(&tid) else { return };
                 if worker.open.is_none() && worker.free_ns != 0 {
                     self.begin(tid, worker.unseen(), None, out);
+                }
+                let open = self.workers.get(&tid).and_then(|worker| worker.open);
+                if let Some(item) = open.and_then(|open| self.items.get_mut(&open)) {
+                    item.by_ns = item.by_ns.min(time_ns.max(item.taken_ns));
+                    item.worked_ns = item.worked_ns.max(exit_ns);
                 }
             }
         }
@@ -340,6 +355,7 @@ impl Items {
             start_ns: when.start_ns,
             taken_ns: when.taken_ns,
             by_ns: when.by_ns,
+            worked_ns: when.taken_ns,
             from,
             woken: woken.is_some(),
             confidence: woken.unwrap_or(1.0),
@@ -375,6 +391,8 @@ impl Items {
         let Some(item) = self.items.get_mut(&id) else { return };
         item.end_ns = time_ns.max(item.start_ns);
         item.end = end;
+        item.by_ns = item.by_ns.min(item.end_ns);
+        item.worked_ns = item.worked_ns.min(item.end_ns);
         if let Some(worker) = self.workers.get_mut(&item.tid) {
             worker.open = None;
             worker.woke_ns = 0;
@@ -453,6 +471,7 @@ impl Items {
     /// A thread's number may be somebody else's from now on.
     pub fn forget_thread(&mut self, tid: u32) {
         self.masters.remove(&tid);
+        self.marked.remove(&tid);
         if let Some(worker) = self.workers.remove(&tid) {
             worker.items.iter().for_each(|id| {
                 self.items.remove(id);

@@ -147,12 +147,12 @@ impl Causes {
                 }
             }
             What::Cuda(cuda) => {
-                let began_ns = match cuda {
-                    Cuda::Launches(run) => run.first_ns,
-                    Cuda::Call(call) => call.enter_ns,
+                let (enter_ns, exit_ns) = match cuda {
+                    Cuda::Launches(run) => (run.first_ns, run.last_ns),
+                    Cuda::Call(call) => (call.enter_ns, *time_ns),
                 };
                 if self.items.is_worker(*tid) {
-                    self.mark(began_ns, *pid, *tid, Mark::Worked);
+                    self.mark(enter_ns, *pid, *tid, Mark::Worked { exit_ns });
                 }
             }
             What::Process(_) | What::Tcp(_) | What::Loss(_) => {}

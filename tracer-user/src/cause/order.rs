@@ -20,6 +20,12 @@ use crate::timeline::model::Evidence;
 const ANSWERED: f64 = 0.99;
 const ONLY: f64 = 0.97;
 const BOTH_WAYS: f64 = 0.95;
+/// Of one that the order of hand-offs gives, where the other order is not known so exactly.
+const HAND_OFFS: f64 = 0.92;
+/// How long a worker may take from giving its item back to its signal, ns.
+const LATE_NS: u64 = 20_000_000;
+/// Of one where two that were taken at about the same time were given the other way round.
+const OTHER_WAY_ROUND: f64 = 0.92;
 /// Of one that only one of them gives.
 const ONE_WAY: f64 = 0.5;
 /// Completed items that wait for their response at most, and for how long, ns.
@@ -121,6 +127,24 @@ enum What {
     Written { exchange: u64, writer: u32 },
 }
 
+/// Whether the item may have been completed before the other, and before the response was written:
+/// a worker that has given its item back may have to wait for a core, or for an interpreter's lock,
+/// before it gets to its signal.
+fn may_be_first(items: &Items, item: u64, other: Option<u64>, leg: &Leg, time_ns: u64) -> bool {
+    let Some(item) = items.get(item) else { return false };
+    let in_time = item.by_ns >= leg.from_ns
+        && item.worked_ns <= time_ns
+        && item.end_ns <= time_ns.saturating_add(LATE_NS);
+    let other = other.and_then(|other| items.get(other));
+    in_time && other.is_none_or(|other| item.worked_ns <= other.end_ns)
+}
+
+/// Whether the other item, surely not completed at a time, may have been taken after this one.
+fn could_swap(items: &Items, item: u64, other: u64, time_ns: u64) -> bool {
+    let (Some(item), Some(other)) = (items.get(item), items.get(other)) else { return false };
+    item.id != other.id && other.worked_ns > time_ns && item.taken_ns <= other.by_ns
+}
+
 /// Legs and items in the order of time.
 #[derive(Debug, Default)]
 pub struct Order {
@@ -218,7 +242,9 @@ impl Order {
                 producer.given.pop_first();
             }
         }
-        if gives_back && first.is_none() {
+        // Who is woken from a queue that several share may find it empty.
+        let alone = item.by_ns == item.taken_ns;
+        if gives_back && alone && first.is_none() {
             producer.in_step = 0;
         }
         if let Some(key) = first.filter(|_| gives_back) {
@@ -331,6 +357,18 @@ impl Order {
             (Some(item), Some(handed)) if item == handed && one_each => {
                 (item, claim(Evidence::Order, BOTH_WAYS))
             }
+            // What it was given was still being worked on, and in which order these two were taken is
+            // not known: it was the other way round.
+            (Some(item), Some(handed)) if one_each && could_swap(items, item, handed, time_ns) => {
+                self.swap(item, handed);
+                (item, claim(Evidence::Order, OTHER_WAY_ROUND))
+            }
+            // Which of the two was completed first is not known: they are no two orders.
+            (first, Some(handed))
+                if one_each && may_be_first(items, handed, first, &leg, time_ns) =>
+            {
+                (handed, claim(Evidence::Order, HAND_OFFS))
+            }
             // Both were completed: who was handed which tells more than whose turn it is to be
             // answered.
             (Some(_), Some(handed)) if producer.done.contains(&handed) => {
@@ -349,6 +387,15 @@ impl Order {
             }
         }
         self.own(item, owner);
+    }
+
+    /// Gives the leg that one item was given the other one instead.
+    fn swap(&mut self, item: u64, other: u64) {
+        let Some((id, exchange)) = self.forward.remove(&item) else { return };
+        if let Some(leg) = self.legs.get_mut(&id) {
+            leg.handed = Some(other);
+            self.forward.insert(other, (id, exchange));
+        }
     }
 
     /// A response was written without the item that it was given: one hand-off was missed, or one
