@@ -23,6 +23,8 @@ const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 8;
 /// From this confidence on something is followed.
 pub const FOLLOWED: f64 = 0.9;
+/// Confidence of what was handed over within an item that is followed.
+pub(super) const WITHIN: f64 = 0.95;
 /// Notes of one walk at most.
 const MAX_NOTES: usize = 4_096;
 
@@ -510,7 +512,7 @@ impl<'a> Walk<'a> {
                 from_ns: child.start_ns,
                 to_ns: child.end_ns.min(end_ns),
                 evidence: Evidence::WakeChain,
-                confidence: 0.95,
+                confidence: WITHIN,
             });
         }
     }

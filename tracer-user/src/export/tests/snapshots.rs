@@ -10,7 +10,7 @@ use super::samples::{
 use super::{check_fits, strip};
 use crate::timeline::model::{Method, PhaseName, Timeline};
 
-fn check(name: &str, expected: &str, actual: &str, style: Style) {
+pub(super) fn check(name: &str, expected: &str, actual: &str, style: Style) {
     check_fits(actual, style);
     let actual = actual.replace('\x1b', "␛");
     if let Some(dir) = std::env::var_os("SPANPROBE_BLESS") {
@@ -23,9 +23,16 @@ fn check(name: &str, expected: &str, actual: &str, style: Style) {
 
 macro_rules! snapshot {
     ($name:literal, $actual:expr, $style:expr) => {
-        check($name, include_str!(concat!("snapshots/", $name, ".txt")), &$actual, $style)
+        $crate::export::tests::snapshots::check(
+            $name,
+            include_str!(concat!("snapshots/", $name, ".txt")),
+            &$actual,
+            $style,
+        )
     };
 }
+
+pub(super) use snapshot;
 
 fn all() -> [Timeline; 7] {
     [embedding(), stream(), retrieval(), failed(), cancelled(), open(3_210), hostile()]
