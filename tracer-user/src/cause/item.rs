@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Items of one thread that are remembered.
 const MAX_ITEMS: usize = 65_536;
+/// How long a thread that runs may take to get at what it was woken for, ns.
+const TAKING_NS: u64 = 30_000;
 /// Items handed over within one.
 const MAX_CHILDREN: usize = 1_024;
 /// A thread's usual place to wait counts as known from this score on; at most [`MAX_SCORE`].
@@ -41,6 +43,11 @@ pub struct Item {
     pub tid: u32,
     /// When it was handed over (the wake), or the end of the item before it, ns.
     pub start_ns: u64,
+    /// When it was taken from where it was handed over, ns: a worker that is woken from a queue that
+    /// it shares takes what is there when it gets to run.
+    pub taken_ns: u64,
+    /// By when it was taken at the latest, ns.
+    pub by_ns: u64,
     /// Thread that handed it (of a busy worker: the one that handed its last item).
     pub from: u32,
     /// There was a wake.
@@ -68,6 +75,10 @@ pub enum Mark {
         object: u64,
         /// When the wait began, ns.
         since_ns: u64,
+        /// When it got to run, or the wake where nobody else could take what it was woken for, ns.
+        taken_ns: u64,
+        /// Nobody else could.
+        alone: bool,
         /// Confidence.
         confidence: f64,
     },
@@ -75,6 +86,8 @@ pub enum Mark {
     Signalled {
         /// The thread that takes them out, 0 where unknown.
         to: u32,
+        /// End of the call, ns.
+        exit_ns: u64,
     },
     /// It wrote a response.
     Replied {
@@ -82,6 +95,8 @@ pub enum Mark {
         exchange: u64,
         /// The thread that read the request.
         reader: u32,
+        /// End of the call, ns.
+        exit_ns: u64,
     },
     /// It woke a thread.
     Woke {
@@ -111,6 +126,10 @@ struct Worker {
     woke_ns: u64,
     /// End of the last item, where nothing was handed since, ns.
     free_ns: u64,
+    /// When it was done with giving it back, ns.
+    back_ns: u64,
+    /// Where it waited for the open item, 0 where it did not.
+    object: u64,
     /// Who handed the last item.
     from: u32,
     /// Where it was handed its items lately, and how sure that is.
@@ -121,7 +140,22 @@ struct Worker {
     boss_score: u8,
 }
 
+/// When an item began.
+#[derive(Clone, Copy)]
+struct When {
+    start_ns: u64,
+    taken_ns: u64,
+    by_ns: u64,
+}
+
 impl Worker {
+    /// An item that it took without sleeping, right after the one before it.
+    fn unseen(&self) -> When {
+        let taken_ns = self.back_ns.max(self.free_ns);
+        let by_ns = taken_ns.saturating_add(TAKING_NS);
+        When { start_ns: self.free_ns, taken_ns, by_ns }
+    }
+
     fn give_back(&mut self, boss: u32) {
         if self.boss == boss {
             self.boss_score = (self.boss_score + 1).min(MAX_SCORE);
@@ -185,41 +219,50 @@ impl Items {
             return;
         }
         match mark {
-            Mark::Handed { from, object, since_ns, confidence } => {
+            Mark::Handed { from, object, since_ns, taken_ns, alone, confidence } => {
                 let worker = self.workers.entry(tid).or_default();
                 worker.pid = pid;
                 if worker.boss_score >= HOME_SCORE && worker.boss != from {
                     return;
                 }
                 let at_home = worker.home == object;
+                let again = worker.object == object;
                 if let Some(open) = worker.open {
                     if worker.woke_ns != 0 {
                         let woke_ns = worker.woke_ns;
                         self.end(open, woke_ns, End::Woke, out);
-                    } else if !at_home || worker.score < HOME_SCORE {
+                    } else if !again && (!at_home || worker.score < HOME_SCORE) {
                         // Woken within its item, by a lock or a helper.
                         return;
                     } else {
                         self.end(open, since_ns, End::Idle, out);
                     }
                 } else if !at_home && worker.score >= HOME_SCORE {
+                    // A lock on the way to its usual place; should that have moved, it shows soon.
+                    worker.score -= 1;
                     return;
                 }
                 let Some(worker) = self.workers.get_mut(&tid) else { return };
-                if at_home {
+                if at_home && !again {
                     worker.score = (worker.score + 1).min(MAX_SCORE);
-                } else {
+                } else if !at_home {
                     worker.score = worker.score.saturating_sub(1);
                     if worker.score == 0 {
                         (worker.home, worker.score) = (object, 1);
                     }
                 }
                 worker.from = from;
-                self.begin(tid, time_ns, Some(confidence), out);
+                worker.object = object;
+                let by_ns = if alone { taken_ns } else { taken_ns.saturating_add(TAKING_NS) };
+                let when = When { start_ns: time_ns, taken_ns, by_ns };
+                self.begin(tid, when, Some(confidence), out);
             }
-            Mark::Signalled { to } => self.complete(time_ns, (pid, tid), to, End::Signal, out),
-            Mark::Replied { exchange, reader } => {
-                self.complete(time_ns, (pid, tid), reader, End::Reply(exchange), out);
+            Mark::Signalled { to, exit_ns } => {
+                self.complete((time_ns, exit_ns), (pid, tid), to, End::Signal, out);
+            }
+            Mark::Replied { exchange, reader, exit_ns } => {
+                let end = End::Reply(exchange);
+                self.complete((time_ns, exit_ns), (pid, tid), reader, end, out);
             }
             Mark::Woke { sleeper } => {
                 let Some(worker) = self.workers.get_mut(&tid) else { return };
@@ -233,7 +276,7 @@ impl Items {
             Mark::Worked => {
                 let Some(worker) = self.workers.get(&tid) else { return };
                 if worker.open.is_none() && worker.free_ns != 0 {
-                    self.begin(tid, worker.free_ns, None, out);
+                    self.begin(tid, worker.unseen(), None, out);
                 }
             }
         }
@@ -242,7 +285,7 @@ impl Items {
     /// Something was completed: the open item, or one that a busy worker took unseen.
     fn complete(
         &mut self,
-        time_ns: u64,
+        (time_ns, exit_ns): (u64, u64),
         (pid, tid): (u32, u32),
         boss: u32,
         end: End,
@@ -259,9 +302,11 @@ impl Items {
             if free_ns == 0 {
                 // The first that is seen of it: what it does next began here.
                 worker.free_ns = time_ns;
+                worker.back_ns = exit_ns;
                 return;
             }
-            self.begin(tid, free_ns, None, out);
+            let when = worker.unseen();
+            self.begin(tid, when, None, out);
         }
         let Some(open) = self.workers.get(&tid).and_then(|worker| worker.open) else { return };
         if let Some(item) = self.items.get_mut(&open)
@@ -271,17 +316,20 @@ impl Items {
             item.from = boss;
         }
         self.end(open, time_ns, end, out);
+        if let Some(worker) = self.workers.get_mut(&tid) {
+            worker.back_ns = exit_ns;
+        }
     }
 
     fn begin(
         &mut self,
         tid: u32,
-        time_ns: u64,
+        when: When,
         woken: Option<f64>,
         out: &mut Vec<(u64, u64, Change)>,
     ) {
         let Some(from) = self.workers.get(&tid).map(|worker| worker.from) else { return };
-        let parent = self.at(from, time_ns).map(|item| item.id);
+        let parent = self.at(from, when.start_ns).map(|item| item.id);
         let Some(worker) = self.workers.get_mut(&tid) else { return };
         self.next += 1;
         let id = self.next;
@@ -289,7 +337,9 @@ impl Items {
             id,
             pid: worker.pid,
             tid,
-            start_ns: time_ns,
+            start_ns: when.start_ns,
+            taken_ns: when.taken_ns,
+            by_ns: when.by_ns,
             from,
             woken: woken.is_some(),
             confidence: woken.unwrap_or(1.0),
@@ -307,6 +357,10 @@ impl Items {
         worker.items.push_back(id);
         worker.open = Some(id);
         worker.free_ns = 0;
+        worker.back_ns = 0;
+        if woken.is_none() {
+            worker.object = 0;
+        }
         if worker.items.len() > MAX_ITEMS
             && let Some(oldest) = worker.items.pop_front()
         {
@@ -314,7 +368,7 @@ impl Items {
             self.children.remove(&oldest);
         }
         self.items.insert(id, item);
-        out.push((time_ns, id, Change::Begun));
+        out.push((when.taken_ns, id, Change::Begun));
     }
 
     fn end(&mut self, id: u64, time_ns: u64, end: End, out: &mut Vec<(u64, u64, Change)>) {
@@ -324,6 +378,9 @@ impl Items {
         if let Some(worker) = self.workers.get_mut(&item.tid) {
             worker.open = None;
             worker.woke_ns = 0;
+            if end != End::Idle {
+                worker.object = 0;
+            }
             // Who waits for work takes none unseen.
             worker.free_ns = if end == End::Idle { 0 } else { item.end_ns };
         }

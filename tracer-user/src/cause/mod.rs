@@ -14,6 +14,7 @@ mod order;
 pub mod story;
 #[cfg(test)]
 mod tests;
+mod waiters;
 mod walk;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -30,6 +31,7 @@ use history::{Call, Thread};
 use item::{Change, Items, Mark};
 use objects::Objects;
 use order::{LegMark, Order};
+use waiters::Waiters;
 
 use crate::{
     intake::event::{
@@ -47,11 +49,12 @@ const MAX_THREADS: usize = 65_536;
 const MAX_MARKS: usize = 1_000_000;
 /// A call tells of itself when it returns, mostly within this time of what it tells, ns.
 const TOLD_NS: u64 = 250_000_000;
-/// Futex addresses whose waiters are remembered, and how long, ns.
+/// Objects and pairs of threads that are remembered.
 const MAX_ADDRESSES: usize = 65_536;
+/// Threads of one process that read requests.
+const MAX_READERS: usize = 8_192;
+/// How long it is remembered that a thread handed something to another, ns.
 const WAITED_NS: u64 = 10_000_000_000;
-/// Waiters of one address that are told apart.
-const MAX_WAITERS: usize = 8;
 /// Requests over which a process's way of sharing them among threads is judged.
 const SHARING_WINDOW: u32 = 256;
 /// Of these, one in so many that moved between threads that both read requests makes it one whose
@@ -103,7 +106,7 @@ pub struct Causes {
     order: Order,
     /// Threads that waited on a futex address lately: those that wait and wake on one pass a lock
     /// between them, not work.
-    waiters: HashMap<(u32, u64), Vec<(u32, u64)>>,
+    waiters: Waiters,
     sharing: HashMap<u32, Sharing>,
     outgoing: HashMap<u32, VecDeque<Outgoing>>,
     /// When a thread last handed something to another.
@@ -207,7 +210,7 @@ impl Causes {
                 if written && *ret > 0 {
                     // What it wakes runs before the call returns.
                     let at = if *enter_ns == 0 { time_ns } else { *enter_ns };
-                    self.signalled(at, pid, tid, *object);
+                    self.signalled((at, time_ns), pid, tid, *object);
                 } else if !written {
                     self.takes(tid, *object, *ret);
                     self.returned(pid, tid, &call);
@@ -241,13 +244,13 @@ impl Causes {
     }
 
     /// The thread put something in: it has completed something, unless it reads requests itself.
-    fn signalled(&mut self, time_ns: u64, pid: u32, tid: u32, object: u64) {
+    fn signalled(&mut self, (time_ns, exit_ns): (u64, u64), pid: u32, tid: u32, object: u64) {
         if self.reads_requests(pid, tid) {
             return;
         }
         let taker = self.takers.get(&(object ^ OTHER_END)).or_else(|| self.takers.get(&object));
         let to = taker.copied().unwrap_or(0);
-        self.mark(time_ns, pid, tid, Mark::Signalled { to });
+        self.mark(time_ns, pid, tid, Mark::Signalled { to, exit_ns });
     }
 
     fn reads_requests(&self, pid: u32, tid: u32) -> bool {
@@ -268,38 +271,9 @@ impl Causes {
         };
         self.add_call(pid, tid, call);
         if wait.call == SchedCall::Futex {
-            self.note_waiter(pid, tid, wait.object, time_ns);
+            self.waiters.note(pid, tid, wait.object, time_ns);
         }
         self.returned(pid, tid, &call);
-    }
-
-    fn note_waiter(&mut self, pid: u32, tid: u32, address: u64, time_ns: u64) {
-        if self.waiters.len() >= MAX_ADDRESSES {
-            self.waiters.clear();
-        }
-        let list = self.waiters.entry((pid, address)).or_default();
-        match list.iter_mut().find(|(waiter, _)| *waiter == tid) {
-            Some(waiter) => waiter.1 = time_ns,
-            None => {
-                if list.len() >= MAX_WAITERS {
-                    list.remove(0);
-                }
-                list.push((tid, time_ns));
-            }
-        }
-    }
-
-    /// Whether the thread itself waited on the address lately.
-    fn waits_on(&self, pid: u32, tid: u32, address: u64, time_ns: u64) -> bool {
-        self.waiters.get(&(pid, address)).is_some_and(|list| {
-            list.iter()
-                .any(|(waiter, at)| *waiter == tid && at.saturating_add(WAITED_NS) >= time_ns)
-        })
-    }
-
-    /// Whether several threads waited on the address.
-    fn is_contended(&self, pid: u32, address: u64) -> bool {
-        self.waiters.get(&(pid, address)).is_some_and(|list| list.len() > 1)
     }
 
     /// A call that may have waited has returned: did another thread hand something over?
@@ -318,7 +292,7 @@ impl Causes {
         };
         self.counts.edges += 1;
         let lock = call.call == SchedCall::Futex
-            && self.waits_on(edge.pid, edge.tid, call.object, edge.at_ns);
+            && self.waiters.waits_on(edge.pid, edge.tid, call.object, edge.at_ns);
         if lock || !may_be_handed(call) {
             return;
         }
@@ -327,11 +301,24 @@ impl Causes {
             return;
         }
         let (object, since_ns) = (call.object, call.enter_ns);
+        let alone = call.call == SchedCall::Futex && self.waiters.is_own(pid, tid, object);
+        let taken_ns = match call.call {
+            _ if alone => edge.at_ns,
+            SchedCall::Read => call.exit_ns,
+            _ => sleep.in_ns,
+        };
         if self.hands.len() >= MAX_ADDRESSES {
             self.hands.clear();
         }
         self.hands.insert((edge.tid, tid), edge.at_ns);
-        let mark = Mark::Handed { from: edge.tid, object, since_ns, confidence: edge.confidence };
+        let mark = Mark::Handed {
+            from: edge.tid,
+            object,
+            since_ns,
+            taken_ns,
+            alone,
+            confidence: edge.confidence,
+        };
         self.mark(edge.at_ns, pid, tid, mark);
     }
 
@@ -402,7 +389,7 @@ impl Causes {
             };
             let id = exchange.id;
             if writer != reader {
-                let mark = Mark::Replied { exchange: id, reader };
+                let mark = Mark::Replied { exchange: id, reader, exit_ns: *exit_ns };
                 self.mark(*enter_ns, exchange.pid, writer, mark);
             }
             let leg = |time_ns, writer| LegMark { exchange: id, reader, time_ns, writer };
@@ -438,7 +425,7 @@ impl Causes {
 
     fn sharing(&mut self, pid: u32) -> &mut Sharing {
         let sharing = self.sharing.entry(pid).or_default();
-        if sharing.readers.len() >= MAX_WAITERS * 1024 {
+        if sharing.readers.len() >= MAX_READERS {
             sharing.readers.clear();
         }
         sharing

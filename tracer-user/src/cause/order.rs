@@ -209,11 +209,11 @@ impl Order {
             return;
         }
         let Some(producer) = self.producers.get_mut(&item.from) else { return };
-        let only = producer.only(item.start_ns);
-        let first = producer.waiting.range(..=(item.start_ns, u64::MAX)).next();
+        let only = producer.only(item.by_ns).filter(|_| !gives_back);
+        let first = producer.waiting.range(..=(item.taken_ns, u64::MAX)).next();
         let first = first.map(|(key, ())| *key);
         if gives_back {
-            producer.given.insert((item.start_ns, item.id), 0);
+            producer.given.insert((item.taken_ns, item.id), 0);
             if producer.given.len() > MAX_DONE {
                 producer.given.pop_first();
             }
@@ -233,16 +233,21 @@ impl Order {
             }
         }
         if let Some(leg) = only {
-            producer.given.remove(&(item.start_ns, item.id));
+            producer.given.remove(&(item.taken_ns, item.id));
             self.claim_only(item, leg);
         }
     }
 
     fn claim_only(&mut self, item: &Item, leg: u64) {
-        let Some(leg) = self.legs.get(&leg) else { return };
+        let Some(leg) = self.legs.get_mut(&leg) else { return };
+        let given = leg.handed.replace(item.id).filter(|id| *id != item.id);
         let evidence = if item.woken { Evidence::WakeChain } else { Evidence::Order };
         let confidence = ONLY.min(if item.confidence < 1.0 { 0.9 } else { 1.0 });
-        self.own(item.id, Owner { exchange: leg.exchange, evidence, confidence });
+        let exchange = leg.exchange;
+        self.own(item.id, Owner { exchange, evidence, confidence });
+        if given.is_some() {
+            self.give_out(item.from);
+        }
     }
 
     fn own(&mut self, item: u64, owner: Owner) {
@@ -263,16 +268,25 @@ impl Order {
             return;
         }
         let Some(producer) = self.producers.get_mut(&item.from) else { return };
-        if matches!(item.end, End::Reply(_) | End::Idle) {
+        if item.end == End::Idle {
+            // It found nothing there: what it was given is still to be had.
+            let reader = item.from;
+            producer.given.remove(&(item.taken_ns, item.id));
+            if self.forward.remove(&item.id).is_some_and(|(leg, _)| self.legs.contains_key(&leg)) {
+                self.give_out(reader);
+            }
+            return;
+        }
+        if matches!(item.end, End::Reply(_)) {
             return;
         }
         producer.count(1, 0);
-        let only = producer.only(item.start_ns);
+        let only = producer.only(item.by_ns);
         if self.owners.contains_key(&item.id) {
             return;
         }
         if let Some(leg) = only {
-            producer.given.remove(&(item.start_ns, item.id));
+            producer.given.remove(&(item.taken_ns, item.id));
             self.claim_only(item, leg);
             return;
         }
@@ -300,7 +314,7 @@ impl Order {
             producer.done.pop_front();
         }
         let fits = |id: &u64| {
-            items.get(*id).is_some_and(|i| i.start_ns >= leg.from_ns && i.end_ns <= time_ns)
+            items.get(*id).is_some_and(|i| i.by_ns >= leg.from_ns && i.end_ns <= time_ns)
         };
         let first = producer.done.iter().copied().find(fits);
         let handed = leg.handed;
@@ -331,7 +345,7 @@ impl Order {
         if let Some(producer) = self.producers.get_mut(&reader) {
             producer.done.retain(|id| *id != item);
             if let Some(item) = items.get(item) {
-                producer.given.remove(&(item.start_ns, item.id));
+                producer.given.remove(&(item.taken_ns, item.id));
             }
         }
         self.own(item, owner);
@@ -344,7 +358,7 @@ impl Order {
         let Some(producer) = self.producers.get_mut(&reader) else { return };
         producer.in_step = 0;
         if let Some(item) = without.and_then(|id| items.get(id)) {
-            let key = (item.start_ns, item.id);
+            let key = (item.taken_ns, item.id);
             let misses = producer.given.get(&key).map_or(MISSES, |misses| misses + 1);
             if misses >= MISSES {
                 producer.given.remove(&key);
@@ -352,17 +366,25 @@ impl Order {
                 producer.given.insert(key, misses);
             }
         }
-        producer.waiting = producer.open.clone();
-        for ((_, id), ()) in &producer.open {
-            if let Some(leg) = self.legs.get_mut(id) {
+        self.give_out(reader);
+    }
+
+    /// Gives the items that are nobody's yet to the legs that have none of their own, in order.
+    fn give_out(&mut self, reader: u32) {
+        let Some(producer) = self.producers.get_mut(&reader) else { return };
+        producer.waiting.clear();
+        for ((from_ns, id), ()) in &producer.open {
+            let Some(leg) = self.legs.get_mut(id) else { continue };
+            if leg.handed.is_none_or(|item| !self.owners.contains_key(&item)) {
                 leg.handed = None;
+                producer.waiting.insert((*from_ns, *id), ());
             }
         }
-        for (start_ns, item) in producer.given.keys() {
+        for (taken_ns, item) in producer.given.keys() {
             self.forward.remove(item);
             let Some(((from_ns, id), ())) = producer.waiting.first_key_value() else { continue };
             let (from_ns, id) = (*from_ns, *id);
-            if from_ns > *start_ns {
+            if from_ns > *taken_ns {
                 continue;
             }
             producer.waiting.remove(&(from_ns, id));

@@ -447,7 +447,7 @@ impl<'a> Walk<'a> {
             Err(refusal) => {
                 let contended = in_call == SchedCall::Futex
                     && refusal == Refusal::NothingCame
-                    && call.is_some_and(|c| self.causes.is_contended(thread.pid, c.object));
+                    && call.is_some_and(|c| self.causes.waiters.is_contended(thread.pid, c.object));
                 self.note(tid, from, to, || {
                     let waker = sleep.waker.map_or(0, |waker| waker.tid);
                     let call = name(in_call);
@@ -477,7 +477,7 @@ impl<'a> Walk<'a> {
     fn is_lock(&self, thread: &Thread, tid: u32, edge: &super::Edge, call: Option<Call>) -> bool {
         let Some(call) = call else { return false };
         edge.pid == thread.pid
-            && (self.causes.waits_on(edge.pid, edge.tid, call.object, edge.at_ns)
+            && (self.causes.waiters.waits_on(edge.pid, edge.tid, call.object, edge.at_ns)
                 || !self.causes.has_handed(tid, edge.tid, edge.at_ns))
     }
 
