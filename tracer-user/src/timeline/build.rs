@@ -84,7 +84,8 @@ pub fn build(
 ) -> (Timeline, Path) {
     let (arrival, start_ns) = start(exchange);
     let end_ns = now_ns.unwrap_or(exchange.end_ns).max(start_ns);
-    let own_thread = (!context.causes.shares_threads(exchange.pid))
+    // Who was served beside whom is known of processes that use the GPU only.
+    let own_thread = (context.work.is_some() && !context.causes.shares_threads(exchange.pid))
         .then(|| context.neighbours.own_thread(exchange, context.after_ns))
         .flatten();
     let from_ns = exchange.last_read.exit_ns.max(context.after_ns);
