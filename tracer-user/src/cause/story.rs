@@ -19,6 +19,8 @@ use crate::{
 
 /// Doings of one thread that are told at most; further ones are counted.
 const MAX_DOINGS: usize = 4_096;
+/// Neither a call nor what it is about.
+const NO_CALL: (SchedCall, u64) = (SchedCall::None, 0);
 
 /// What one thread did in a stretch of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,6 +47,10 @@ pub struct Doing {
     /// The call in which it was blocked.
     #[serde(serialize_with = "in_words", skip_serializing_if = "is_none")]
     pub call: SchedCall,
+    /// What that call was about: an address for a futex, else the number of an open description;
+    /// 0 where none is known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub object: u64,
     /// The wake that ended it, where there was one by the end of what is told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<Wake>,
@@ -142,6 +148,10 @@ fn in_words<S: Serializer>(call: &SchedCall, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(call_name(*call))
 }
 
+fn is_zero(object: &u64) -> bool {
+    *object == 0
+}
+
 fn is_none(call: &SchedCall) -> bool {
     *call == SchedCall::None
 }
@@ -218,15 +228,16 @@ struct Teller<'a> {
 
 impl Teller<'_> {
     /// Everything up to `to_ns` that has not been told.
-    fn tell(&mut self, to_ns: u64, state: State, call: SchedCall, wake: Option<Wake>) {
+    fn tell(&mut self, to_ns: u64, state: State, call: (SchedCall, u64), wake: Option<Wake>) {
         let to_ns = to_ns.min(self.to_ns);
         if to_ns <= self.at_ns {
             return;
         }
         let (offset_ns, duration_ns) = (self.at_ns - self.zero_ns, to_ns - self.at_ns);
+        let (call, object) = call;
         self.at_ns = to_ns;
         if self.story.doings.len() < MAX_DOINGS {
-            self.story.doings.push(Doing { offset_ns, duration_ns, state, call, wake });
+            self.story.doings.push(Doing { offset_ns, duration_ns, state, call, object, wake });
         } else {
             self.story.left_out += 1;
         }
@@ -235,9 +246,9 @@ impl Teller<'_> {
     /// It was on a processor, as far as its records reach.
     fn ran(&mut self, to_ns: u64) {
         let (first_ns, last_ns) = self.thread.span();
-        self.tell(to_ns.min(first_ns), State::Unknown, SchedCall::None, None);
-        self.tell(to_ns.min(last_ns), State::Ran, SchedCall::None, None);
-        self.tell(to_ns, State::Unknown, SchedCall::None, None);
+        self.tell(to_ns.min(first_ns), State::Unknown, NO_CALL, None);
+        self.tell(to_ns.min(last_ns), State::Ran, NO_CALL, None);
+        self.tell(to_ns, State::Unknown, NO_CALL, None);
     }
 
     fn slept(&mut self, sleep: &Sleep) {
@@ -248,9 +259,9 @@ impl Teller<'_> {
             SleepState::Uninterruptible => (State::Disk, woken_ns),
             SleepState::Interruptible | SleepState::Other => (State::Blocked, woken_ns),
         };
-        let call = self.thread.call_of(sleep).map_or(SchedCall::None, |call| call.call);
+        let call = self.thread.call_of(sleep).map_or(NO_CALL, |call| (call.call, call.object));
         self.tell(ready_ns, state, call, self.wake(sleep));
-        self.tell(sleep.in_ns, State::RunQueue, SchedCall::None, None);
+        self.tell(sleep.in_ns, State::RunQueue, NO_CALL, None);
     }
 
     fn wake(&self, sleep: &Sleep) -> Option<Wake> {

@@ -112,9 +112,18 @@ fn dim(words: String, style: Style, out: &mut String) {
     wrap(&[(words, Paint::Dim)], 2, style, out);
 }
 
-fn more(left_out: usize, of: &str, style: Style, out: &mut String) {
+fn more(left_out: usize, noun: &str, style: Style, out: &mut String) {
     if left_out > 0 {
-        dim(format!("and {} more {of}", text::count(left_out as u64)), style, out);
+        dim(format!("and {} more", text::counted(left_out as u64, noun)), style, out);
+    }
+}
+
+/// A call and what it is about: two waits for one futex are for one thing.
+fn call_of(name: &str, object: u64) -> String {
+    match (name, object) {
+        (name, 0) => name.to_owned(),
+        ("futex" | "futex_waitv", address) => format!("{name} {address:#x}"),
+        (name, number) => format!("{name} of {number:x}"),
     }
 }
 
@@ -136,7 +145,7 @@ fn walk(explanation: &Explanation, style: Style, out: &mut String) {
         }
         .put(style, out);
     }
-    more(explanation.walk.len().saturating_sub(STEPS_SHOWN), "steps", style, out);
+    more(explanation.walk.len().saturating_sub(STEPS_SHOWN), "step", style, out);
     if explanation.walk_cut {
         dim("and no further: too many steps".to_owned(), style, out);
     }
@@ -166,7 +175,7 @@ fn items(items: &[ItemStory], style: Style, out: &mut String) {
         let (offset_ns, duration_ns) = (item.offset_ns, item.duration_ns);
         Row { offset_ns, duration_ns, mark: NO_MARK, pieces }.put(style, out);
     }
-    more(items.len().saturating_sub(ITEMS_SHOWN), "items", style, out);
+    more(items.len().saturating_sub(ITEMS_SHOWN), "item", style, out);
 }
 
 /// The letter of what a thread did, and the phase whose colour it has. Small: it waited.
@@ -213,7 +222,7 @@ fn threads(explanation: &Explanation, style: Style, out: &mut String) {
         }
         line.end(out);
     }
-    more(explanation.threads_left_out, "threads", style, out);
+    more(explanation.threads_left_out, "thread", style, out);
     let meanings = [
         "C ran",
         "U could run, had no core",
@@ -243,7 +252,7 @@ fn thread(story: &ThreadStory, style: Style, out: &mut String) {
             State::Blocked if doing.call == SchedCall::None => {
                 "waited in no call that is followed".to_owned()
             }
-            State::Blocked => format!("waited in {}", call_name(doing.call)),
+            State::Blocked => format!("waited in {}", call_of(call_name(doing.call), doing.object)),
         };
         let mut pieces = vec![(words, Paint::Plain)];
         pieces.extend(doing.wake.as_ref().map(|wake| (woken(wake, style), Paint::Plain)));
@@ -256,7 +265,7 @@ fn thread(story: &ThreadStory, style: Style, out: &mut String) {
         .put(style, out);
     }
     let hidden = story.doings.len() - shown.iter().filter(|shown| **shown).count();
-    more(hidden + story.left_out, "shorter ones", style, out);
+    more(hidden + story.left_out, "shorter time", style, out);
 }
 
 /// Who woke it, and whether that one meant it.
@@ -285,11 +294,11 @@ fn wakes(explanation: &Explanation, style: Style, out: &mut String) {
     for wake in explanation.wakes.iter().take(WAKES_SHOWN) {
         let pieces = vec![
             (format!("thread {} {arrow} thread {}", wake.from, wake.to), Paint::Plain),
-            (format!("{} {arrow} {}", wake.by, wake.waited_in), Paint::Plain),
+            (format!("{} {arrow} {}", wake.by, call_of(wake.waited_in, wake.object)), Paint::Plain),
             (format!("confidence {:.2}", wake.confidence), Paint::Plain),
         ];
         let offset_ns = wake.offset_ns;
         Row { offset_ns, duration_ns: None, mark: NO_MARK, pieces }.put(style, out);
     }
-    more(explanation.wakes.len().saturating_sub(WAKES_SHOWN), "wakes", style, out);
+    more(explanation.wakes.len().saturating_sub(WAKES_SHOWN), "wake", style, out);
 }

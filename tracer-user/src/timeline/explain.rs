@@ -67,6 +67,8 @@ pub struct Handover {
     pub by: &'static str,
     /// The call in which the woken waited.
     pub waited_in: &'static str,
+    /// What that call was about, see [`Doing::object`](crate::cause::story::Doing::object).
+    pub object: u64,
     /// 0 to 1.
     pub confidence: f64,
 }
@@ -138,6 +140,7 @@ fn edges(story: &ThreadStory) -> impl Iterator<Item = Handover> + '_ {
             to: story.tid,
             by: call_name(wake.call),
             waited_in: call_name(doing.call),
+            object: doing.object,
             confidence: wake.edge?,
         })
     })
