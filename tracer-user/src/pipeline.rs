@@ -1,4 +1,4 @@
-//! From inputs to timelines: `intake → stream and gpu → timeline`, in one place, without I/O and
+//! From inputs to timelines: `intake → stream, gpu and cause → timeline`, in one place, without I/O and
 //! without a clock, so that a session gives the same timelines live and replayed.
 
 mod fuzz;
