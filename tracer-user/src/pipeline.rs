@@ -1,4 +1,4 @@
-//! From inputs to timelines: `intake → stream and gpu → timeline`, in one place, without I/O and
+//! From inputs to timelines: `intake → stream, gpu and cause → timeline`, in one place, without I/O and
 //! without a clock, so that a session gives the same timelines live and replayed.
 
 mod fuzz;
@@ -16,7 +16,7 @@ use crate::{
         order::{Intake, Limits as IntakeLimits},
     },
     stream::{self, Flow, Streams},
-    timeline::{Timelines, model::Timeline},
+    timeline::{Timelines, explain::Answer, model::Timeline},
 };
 
 /// How long ago nested programs were last counted at most, ns.
@@ -214,9 +214,19 @@ impl Pipeline {
         for found in self.gpu_out.drain(..) {
             self.timelines.on_gpu(found);
         }
-        let open = self.open();
-        self.timelines.finish(&self.streams, &self.gpu, out);
-        open
+        self.timelines.finish(self.now_ns, &self.streams, &self.gpu, out)
+    }
+
+    /// Asks for the request with this trace or span id, or a beginning of one. To be called before
+    /// anything is pushed.
+    pub fn explain(&mut self, id: &str) {
+        self.timelines.explain(id);
+    }
+
+    /// What came of asking, once everything has been pushed and finished; `None` where nothing was
+    /// asked.
+    pub fn explanation(&mut self) -> Option<Answer> {
+        self.timelines.answer()
     }
 
     /// Events seen so far, by family.

@@ -77,6 +77,21 @@ impl Thread {
         before - self.len()
     }
 
+    /// From the first record to the last, ns; a call that began before tracing counts from its exit.
+    pub fn span(&self) -> (u64, u64) {
+        let enter = |call: &Call| if call.enter_ns == 0 { call.exit_ns } else { call.enter_ns };
+        let first = [self.sleeps.front().map(|s| s.out_ns), self.calls.front().map(enter)];
+        let last = [self.sleeps.back().map(|s| s.in_ns), self.calls.back().map(|c| c.exit_ns)];
+        let (first, last) = (first.iter().flatten().min(), last.iter().flatten().max());
+        (first.copied().unwrap_or(u64::MAX), last.copied().unwrap_or(0))
+    }
+
+    /// Times off the processor that touch a stretch of time, in order.
+    pub fn sleeps(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Sleep> {
+        let first = self.sleeps.partition_point(|sleep| sleep.in_ns <= from_ns);
+        self.sleeps.range(first..).take_while(move |sleep| sleep.out_ns < to_ns)
+    }
+
     /// The last time off the processor that began before `time_ns`.
     pub fn sleep_before(&self, time_ns: u64) -> Option<&Sleep> {
         // They do not overlap, so the order of the ends is that of the beginnings.

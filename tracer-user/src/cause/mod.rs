@@ -11,6 +11,7 @@ mod history;
 mod item;
 mod objects;
 mod order;
+pub mod story;
 #[cfg(test)]
 mod tests;
 mod waiters;
@@ -119,6 +120,8 @@ pub struct Causes {
     records: usize,
     /// What ended before this time has been forgotten for want of room, ns.
     floor_ns: u64,
+    /// How much longer than requests need them threads' records are kept, ns.
+    kept_ns: u64,
     now_ns: u64,
     counts: Counts,
 }
@@ -469,6 +472,7 @@ impl Causes {
         self.flush_changes();
         self.order.advance(settled_ns, &self.items);
         if self.records > MAX_RECORDS {
+            self.kept_ns = 0;
             let middle = self.floor_ns.max(self.oldest_ns());
             let to = middle + (watermark_ns.saturating_sub(middle)) / 2;
             let before = self.records;
@@ -483,10 +487,17 @@ impl Causes {
         self.threads.values().filter_map(first).min().unwrap_or(0)
     }
 
+    /// Threads' records are kept this much longer than requests need them, ns, while there is room.
+    /// It changes what a story can tell, and no walk.
+    pub fn keep_records(&mut self, ns: u64) {
+        self.kept_ns = ns;
+    }
+
     /// Forgets what ended before this time, ns.
     pub fn forget_before(&mut self, time_ns: u64) {
+        let records_ns = time_ns.saturating_sub(self.kept_ns);
         for thread in self.threads.values_mut() {
-            self.records -= thread.forget_before(time_ns).min(self.records);
+            self.records -= thread.forget_before(records_ns).min(self.records);
         }
         let order = &mut self.order;
         self.items.forget_before(time_ns, |item| order.forget_item(item));

@@ -7,6 +7,7 @@ use super::{
     edge::{Refusal, edge},
     history::{Call, Thread},
     item::{End, Item},
+    story::call_name,
 };
 use crate::{
     intake::event::{SchedCall, Sleep, SleepState},
@@ -23,6 +24,8 @@ const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 8;
 /// From this confidence on something is followed.
 pub const FOLLOWED: f64 = 0.9;
+/// Confidence of what was handed over within an item that is followed.
+pub(super) const WITHIN: f64 = 0.95;
 /// Notes of one walk at most.
 const MAX_NOTES: usize = 4_096;
 
@@ -110,6 +113,8 @@ struct Walk<'a> {
     request: &'a Request<'a>,
     found: Found,
     path: Path,
+    /// The thread whose completion the visited one waited for last, and when that began, ns.
+    completed: Option<(u32, u64)>,
     steps: usize,
     wants_notes: bool,
 }
@@ -118,7 +123,9 @@ impl Causes {
     /// Walks a request; `wants_notes`: with a note for each step.
     pub fn walk(&self, request: &Request<'_>, wants_notes: bool) -> Path {
         let (found, path) = (Found::default(), Path::default());
-        let mut walk = Walk { causes: self, request, found, path, steps: 0, wants_notes };
+        let completed = None;
+        let mut walk =
+            Walk { causes: self, request, found, path, completed, steps: 0, wants_notes };
         if self.shares_threads(request.exchange.pid) {
             walk.note(0, request.from_ns, request.end_ns, || {
                 "threads of this process share its requests: none is walked".to_owned()
@@ -229,6 +236,7 @@ impl<'a> Walk<'a> {
             let floor = mine.map_or(from_ns, |item| item.start_ns.max(from_ns));
             let done = self.completed_before(tid, floor, hi);
             let stop = done.map_or(floor, |item| item.end_ns.max(floor));
+            self.completed = done.map(|item| (item.tid, item.end_ns));
             match self.visit(thread, tid, (from_ns, stop), hi, mine.is_some()) {
                 Way::Woken { tid: by, at_ns } => {
                     self.path.slices.push((tid, at_ns, hi));
@@ -389,6 +397,7 @@ impl<'a> Walk<'a> {
         let in_call = call.map_or(SchedCall::None, |call| call.call);
         match in_call {
             SchedCall::Connect => {
+                self.note(tid, from, to, || "connected to another server".to_owned());
                 self.found.dependency.push(named(PhaseName::Dependency, "connecting".into()));
                 return Way::Through;
             }
@@ -401,13 +410,20 @@ impl<'a> Walk<'a> {
         }
         match edge(&self.causes.objects, (thread.pid, tid), call.as_ref(), sleep) {
             Ok(edge) => {
+                if self.completes(&edge, sleep) {
+                    self.note(tid, from, to, || {
+                        format!("{}: woken by thread {} as it gave back", name(in_call), edge.tid)
+                    });
+                    self.found.cpu.push(named(PhaseName::Cpu, "".into()));
+                    return Way::Through;
+                }
                 let exchange = self.request.exchange.id;
                 let own = self.request.own_thread == Some(edge.tid);
                 let marked =
                     own || self.causes.worked_for(edge.tid, edge.at_ns, exchange).is_some();
                 if marked {
                     self.note(tid, from, to, || {
-                        format!("{in_call:?}: woken by thread {}, followed", edge.tid)
+                        format!("{}: woken by thread {}, followed", name(in_call), edge.tid)
                     });
                     return Way::Woken { tid: edge.tid, at_ns: edge.at_ns };
                 }
@@ -419,8 +435,8 @@ impl<'a> Walk<'a> {
                 } else {
                     self.note(tid, from, to, || {
                         format!(
-                            "{in_call:?}: woken by thread {}, refused: it did not work for this \
-                             request",
+                            "{}: woken by thread {}, refused: it did not work for this request",
+                            name(in_call),
                             edge.tid
                         )
                     });
@@ -434,7 +450,8 @@ impl<'a> Walk<'a> {
                     && call.is_some_and(|c| self.causes.waiters.is_contended(thread.pid, c.object));
                 self.note(tid, from, to, || {
                     let waker = sleep.waker.map_or(0, |waker| waker.tid);
-                    format!("{in_call:?}: no edge from thread {waker}: {}", refusal.as_str())
+                    let call = name(in_call);
+                    format!("{call}: no edge from thread {waker}: {}", refusal.as_str())
                 });
                 if contended {
                     self.found.lock.push(named(PhaseName::Lock, Cow::Borrowed("")));
@@ -445,6 +462,14 @@ impl<'a> Walk<'a> {
             }
         }
         Way::Through
+    }
+
+    /// Whether the wake came out of the call that completed what this thread waited for: an item
+    /// ends where that call begins, and whoever it wakes is woken before it returns.
+    fn completes(&self, edge: &super::Edge, sleep: &Sleep) -> bool {
+        self.completed.is_some_and(|(tid, end_ns)| {
+            tid == edge.tid && sleep.out_ns <= end_ns && end_ns <= edge.at_ns
+        })
     }
 
     /// Whether the waker let go of a lock: it waits on the same address itself, or it was never
@@ -510,9 +535,16 @@ impl<'a> Walk<'a> {
                 from_ns: child.start_ns,
                 to_ns: child.end_ns.min(end_ns),
                 evidence: Evidence::WakeChain,
-                confidence: 0.95,
+                confidence: WITHIN,
             });
         }
+    }
+}
+
+fn name(call: SchedCall) -> &'static str {
+    match call_name(call) {
+        "" => "in no call that is followed",
+        name => name,
     }
 }
 

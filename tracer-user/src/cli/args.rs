@@ -31,6 +31,9 @@ pub enum Command {
     Record(RecordArgs),
     /// Show the timelines of a session file. Needs no rights.
     Replay(ReplayArgs),
+    /// Show why one request of a session file took its time: who waited for whom, and how that is
+    /// known. Needs no rights.
+    Explain(ExplainArgs),
 }
 
 /// Whom to trace.
@@ -193,6 +196,45 @@ pub struct ReplayArgs {
     /// What to show.
     #[command(flatten)]
     pub show: ShowArgs,
+}
+
+/// `spanprobe explain`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// The request's trace id, or its span id, or a beginning of either that no other request has.
+    /// `spanprobe replay` shows them with the slowest requests, `--jsonl` with all.
+    #[arg(value_name = "TRACE_ID", value_parser = parse_id)]
+    pub id: String,
+    /// A session file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print one JSON object instead.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// 1 to 32 hexadecimal digits.
+fn parse_id(text: &str) -> Result<String, String> {
+    if (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("1 to 32 hexadecimal digits are wanted".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod id_tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_hexadecimal() {
+        assert_eq!(parse_id("4BF9"), Ok("4bf9".to_owned()));
+        for bad in ["", "x", "4bf92f3577b34da6a3ce929d0e0e47360", "é"] {
+            assert!(parse_id(bad).is_err(), "{bad}");
+        }
+        assert!(Cli::try_parse_from(["spanprobe", "explain", "4bf9", "f.spr", "--json"]).is_ok());
+        assert!(Cli::try_parse_from(["spanprobe", "explain", "4bf9"]).is_err());
+    }
 }
 
 #[cfg(all(test, feature = "live"))]

@@ -1,6 +1,7 @@
 //! The command line: what was asked for, and its result as an exit code.
 
 mod args;
+mod explain;
 #[cfg(feature = "live")]
 mod lock;
 mod replay;
@@ -33,6 +34,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "live")]
         Command::Record(args) => run::run(&args.run, Some(args)),
         Command::Replay(args) => replay::replay(args),
+        Command::Explain(args) => explain::explain(args),
     };
     match result {
         Ok(code) => code,

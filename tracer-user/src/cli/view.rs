@@ -182,7 +182,7 @@ fn terminal_size(stderr: bool) -> Option<(u16, u16)> {
 
 /// Colour and box characters only on a terminal, colour not where `NO_COLOR` is set
 /// (<https://no-color.org>).
-fn style(terminal: bool, stderr: bool) -> (Style, u16) {
+pub(super) fn style(terminal: bool, stderr: bool) -> (Style, u16) {
     if !terminal {
         return (Style::plain(PLAIN_WIDTH), 24);
     }

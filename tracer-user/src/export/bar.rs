@@ -93,7 +93,7 @@ pub fn apportion(lengths: &[u64], width: usize) -> Vec<usize> {
 }
 
 /// For each of `width` equal stretches of time, what fills most of it (the earlier where equal).
-fn dominant(parts: &[(Cell, u64)], width: usize) -> Vec<Cell> {
+pub fn dominant<T: Copy + PartialEq>(parts: &[(T, u64)], width: usize) -> Vec<T> {
     // Times are multiplied by the width, so that each stretch is `total` long.
     let scale = width as u128;
     let total: u128 = parts.iter().map(|(_, length)| u128::from(*length)).sum();
@@ -102,7 +102,7 @@ fn dominant(parts: &[(Cell, u64)], width: usize) -> Vec<Cell> {
     let mut current = rest.next();
     for _ in 0..width {
         let mut room = total;
-        let mut filled: Vec<(Cell, u128)> = Vec::new();
+        let mut filled: Vec<(T, u128)> = Vec::new();
         while let (Some((cell, length)), true) = (current, room > 0) {
             let taken = length.min(room);
             room -= taken;

@@ -1,6 +1,6 @@
 //! Everything known about one request.
 
-use crate::timeline::model::{Arrival, Evidence, GpuSummary, Outcome, Phase, Timeline};
+use crate::timeline::model::{Arrival, GpuSummary, Outcome, Phase, Timeline};
 
 use super::bar;
 use super::palette;
@@ -90,7 +90,7 @@ fn phases(timeline: &Timeline, style: Style, max_phases: usize, out: &mut String
     put_numbers(&mut line, ["offset", "duration", "share"], style);
     line.left("   phase", 17, Paint::Dim).put("known by, GPU time, detail", Paint::Dim);
     line.end(out);
-    let shown = longest(&timeline.phases, max_phases);
+    let shown = longest(timeline.phases.iter().map(|phase| phase.duration_ns), max_phases);
     let (mut left_out, mut left_out_ns) = (0_u64, 0_u64);
     for (phase, shown) in timeline.phases.iter().zip(shown) {
         if shown {
@@ -107,12 +107,11 @@ fn phases(timeline: &Timeline, style: Style, max_phases: usize, out: &mut String
     }
 }
 
-/// For each phase whether it is among the `most` longest.
-fn longest(phases: &[Phase], most: usize) -> Vec<bool> {
-    let mut order: Vec<(u64, usize)> =
-        phases.iter().enumerate().map(|(i, phase)| (phase.duration_ns, i)).collect();
+/// For each length whether it is among the `most` longest.
+pub(super) fn longest(lengths: impl Iterator<Item = u64>, most: usize) -> Vec<bool> {
+    let mut order: Vec<(u64, usize)> = lengths.enumerate().map(|(i, ns)| (ns, i)).collect();
     order.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut shown = vec![false; phases.len()];
+    let mut shown = vec![false; order.len()];
     for (_, i) in order.into_iter().take(most) {
         if let Some(flag) = shown.get_mut(i) {
             *flag = true;
@@ -238,13 +237,7 @@ fn links(timeline: &Timeline, style: Style, out: &mut String) {
     const SHOWN: usize = 16;
     let mut pieces = vec![("links".to_owned(), Paint::Bold)];
     for link in timeline.links.iter().take(SHOWN) {
-        let evidence = match link.evidence {
-            Evidence::SameThread => "same-thread",
-            Evidence::WakeChain => "wake-chain",
-            Evidence::Order => "order",
-            Evidence::Overlap => "overlap",
-            Evidence::Ambiguous => "ambiguous",
-        };
+        let evidence = link.evidence.as_str();
         let paint = if link.confidence >= 0.9 { Paint::Plain } else { Paint::Warn };
         let numbers = format!("confidence {:.2}, share {:.2}", link.confidence, link.share);
         pieces.push((format!("step {} {evidence}, {numbers}", link.step_id), paint));

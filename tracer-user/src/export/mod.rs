@@ -8,6 +8,7 @@ pub mod bar;
 mod board;
 pub mod detail;
 pub mod dist;
+pub mod explain;
 pub mod health;
 pub mod jsonl;
 pub mod live;

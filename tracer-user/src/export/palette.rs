@@ -27,33 +27,37 @@ pub fn letter(phase: PhaseName) -> char {
     }
 }
 
-/// The colour of a phase, of the 256. Waiting is orange, the network teal and pink, the GPU blue,
-/// green and violet, allocation red, the unknown grey.
+/// The colour of a phase, of the 256. Waiting for a turn is orange to brown, the network teal, pink
+/// and magenta, the processor light blue, the GPU blue, green and violet, allocation and locks red,
+/// disks dark blue, the unknown grey. Chosen so that any two are as far apart as 17 can be.
 pub fn color(phase: PhaseName) -> u8 {
     match phase {
-        PhaseName::AcceptQueue => 136,
+        PhaseName::AcceptQueue => 100,
         PhaseName::SocketWait => 208,
         PhaseName::Receive => 37,
-        PhaseName::ThreadBusy => 172,
-        PhaseName::Queue => 214,
+        PhaseName::ThreadBusy => 130,
+        PhaseName::Queue => 178,
         PhaseName::Cpu => 75,
-        PhaseName::RunQueue => 179,
-        PhaseName::H2d => 69,
-        PhaseName::Kernel => 34,
-        PhaseName::D2h => 135,
-        PhaseName::Gpu => 70,
+        PhaseName::RunQueue => 180,
+        PhaseName::H2d => 27,
+        PhaseName::Kernel => 28,
+        PhaseName::D2h => 141,
+        PhaseName::Gpu => 112,
         PhaseName::Alloc => 160,
-        PhaseName::Dependency => 133,
+        PhaseName::Dependency => 127,
         PhaseName::Lock => 167,
-        PhaseName::Io => 66,
-        PhaseName::Send => 168,
+        PhaseName::Io => 24,
+        PhaseName::Send => 205,
         PhaseName::Unattributed => 244,
     }
 }
 
-/// The colour of letters on a phase's colour: black, white on red.
+/// The colour of letters on a phase's colour: black, white on the dark ones.
 pub fn ink(phase: PhaseName) -> u8 {
-    if phase == PhaseName::Alloc { 231 } else { 16 }
+    match phase {
+        PhaseName::H2d | PhaseName::Alloc | PhaseName::Dependency | PhaseName::Io => 231,
+        _ => 16,
+    }
 }
 
 /// Whether a phase is drawn hatched: its ends are estimated or inferred, or it is a GPU step that

@@ -180,7 +180,7 @@ impl Summary {
     }
 
     /// Memory in use, about, bytes; the slowest requests left out. With the default limits at most
-    /// 24 MiB (twice that if allocations grew by doubling), typically below 5.
+    /// 40 MiB (twice that if allocations grew by doubling), typically below 5.
     pub fn heap_bytes(&self) -> usize {
         let route = |stats: &RouteStats| size_of::<RouteStats>() + stats.heap_bytes();
         let routes: usize = self

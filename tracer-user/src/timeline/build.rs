@@ -22,10 +22,10 @@ use crate::{
 /// Links listed of one request at most, and kernels.
 const MAX_LINKS: usize = 64;
 const MAX_KERNELS: usize = 5;
-/// Confidence of a link by overlap where nothing else was being served. Not the thread's own word,
-/// so it stays below what is claimed as unambiguous.
 /// From this confidence on a link is claimed as unambiguous.
 const CLAIMED: f64 = 0.9;
+/// Confidence of a link by overlap where nothing else was being served. Not the thread's own word,
+/// so it stays below what is claimed as unambiguous.
 const OVERLAP_ALONE: f64 = 0.6;
 
 /// Why a timeline is incomplete, besides what [`crate::stream`] says.
@@ -75,15 +75,22 @@ fn start(exchange: &Exchange) -> (Arrival, u64) {
 }
 
 /// Builds the timeline of a request that has ended, or, with `now_ns`, of one that is open.
-pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) -> Timeline {
+/// `wants_notes`: the path comes with a note for each step.
+pub fn build(
+    exchange: &Exchange,
+    now_ns: Option<u64>,
+    context: &Context<'_>,
+    wants_notes: bool,
+) -> (Timeline, Path) {
     let (arrival, start_ns) = start(exchange);
     let end_ns = now_ns.unwrap_or(exchange.end_ns).max(start_ns);
-    let own_thread = (!context.causes.shares_threads(exchange.pid))
+    // Who was served beside whom is known of processes that use the GPU only.
+    let own_thread = (context.work.is_some() && !context.causes.shares_threads(exchange.pid))
         .then(|| context.neighbours.own_thread(exchange, context.after_ns))
         .flatten();
     let from_ns = exchange.last_read.exit_ns.max(context.after_ns);
     let request = Request { exchange, end_ns, from_ns, own_thread };
-    let path = context.causes.walk(&request, false);
+    let path = context.causes.walk(&request, wants_notes);
     let found = find_work(exchange, &request, &path, context);
     let mut stretches = found.stretches;
     // Waits were laid first: a GPU phase wins over the write that happens to surround it.
@@ -126,7 +133,7 @@ pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) ->
     let ids = ids(context.seed, exchange.id);
     let trace_id =
         exchange.trace_parent.map_or(ids.0, |parent| u128::from_be_bytes(parent.trace_id));
-    Timeline {
+    let timeline = Timeline {
         schema: SCHEMA,
         trace_id: format!("{trace_id:032x}"),
         span_id: format!("{:016x}", ids.1),
@@ -156,7 +163,8 @@ pub fn build(exchange: &Exchange, now_ns: Option<u64>, context: &Context<'_>) ->
         tcp_retransmits: exchange.retransmits,
         complete: incomplete.is_empty(),
         incomplete,
-    }
+    };
+    (timeline, path)
 }
 
 /// The phases of the host side, in order of precedence.

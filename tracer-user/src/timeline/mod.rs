@@ -5,6 +5,7 @@
 
 mod build;
 mod chunks;
+pub mod explain;
 mod losses;
 pub mod model;
 mod neighbours;
@@ -14,13 +15,14 @@ mod work;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use build::{Context, build};
+use explain::{Answer, Explanation, Question};
 use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
 use work::Work;
 
 use crate::{
-    cause::Causes,
+    cause::{Causes, Path},
     gpu::{Gpu, Out},
     intake::event::{Event, ProcFact},
     stream::{Exchange, Role, Streams},
@@ -30,6 +32,9 @@ use crate::{
 pub const GRACE_NS: u64 = 1_000_000_000;
 /// GPU work is kept for requests that are open this long, ns.
 pub const HORIZON_NS: u64 = 30_000_000_000;
+/// Threads' records are kept this much longer where a request is asked for, ns: what its threads
+/// did before it was read.
+const EXPLAINED_NS: u64 = 5_000_000_000;
 /// Requests that wait for their grace to pass, at most.
 const MAX_PENDING: usize = 262_144;
 /// Connections whose last response is remembered.
@@ -93,6 +98,7 @@ pub struct Timelines {
     /// GPU work and requests that ended before this time have been forgotten although an open
     /// request might have needed them, ns.
     horizon_ns: u64,
+    question: Option<Question>,
     counts: Counts,
 }
 
@@ -108,8 +114,21 @@ impl Timelines {
             losses: Losses::default(),
             causes: Causes::default(),
             horizon_ns: 0,
+            question: None,
             counts: Counts::default(),
         }
+    }
+
+    /// Asks for the request with this trace or span id, or a beginning of one; before its timeline
+    /// is built, since what it is made from is forgotten then.
+    pub fn explain(&mut self, id: &str) {
+        self.question = Some(Question::new(id));
+        self.causes.keep_records(EXPLAINED_NS);
+    }
+
+    /// What came of asking; `None` where nothing was asked.
+    pub fn answer(&mut self) -> Option<Answer> {
+        Some(self.question.take()?.answer())
     }
 
     /// Anything that happened: who waits for whom is found in it.
@@ -213,7 +232,9 @@ impl Timelines {
             self.counts.early += u64::from(!in_time);
             let Some(Waiting { exchange, after_ns }) = self.pending.pop_front() else { break };
             self.counts.built += 1;
-            out.push(self.build(&exchange, after_ns, None, gpu));
+            let timeline = self.build(&exchange, after_ns, None, gpu);
+            self.ask(&timeline, &exchange, after_ns, None, gpu);
+            out.push(timeline);
             self.causes.forget_exchange(exchange.id);
         }
         self.losses.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
@@ -253,15 +274,44 @@ impl Timelines {
 
     /// Timelines of requests that are open, as far as they are known.
     pub fn open(&self, now_ns: u64, streams: &Streams, gpu: &Gpu) -> Vec<Timeline> {
-        let served = streams.open().filter(|exchange| exchange.role == Role::Server);
-        let mut open: Vec<_> = served.collect();
-        open.sort_by_key(|exchange| exchange.id);
-        open.into_iter().map(|exchange| self.build(exchange, 0, Some(now_ns), gpu)).collect()
+        let open = in_order(streams).into_iter();
+        open.map(|exchange| self.build(exchange, 0, Some(now_ns), gpu)).collect()
     }
 
-    /// The session ends: builds everything that is still waiting.
-    pub fn finish(&mut self, streams: &Streams, gpu: &Gpu, out: &mut Vec<Timeline>) {
+    /// The session ends: builds everything that is still waiting. Comes back with the timelines of
+    /// requests that are open.
+    pub fn finish(
+        &mut self,
+        now_ns: u64,
+        streams: &Streams,
+        gpu: &Gpu,
+        out: &mut Vec<Timeline>,
+    ) -> Vec<Timeline> {
+        let open = self.open(now_ns, streams, gpu);
+        if self.question.is_some() {
+            for (timeline, exchange) in open.iter().zip(in_order(streams)) {
+                self.ask(timeline, exchange, 0, Some(now_ns), gpu);
+            }
+        }
         self.advance(u64::MAX, streams, gpu, out);
+        open
+    }
+
+    /// A timeline was built: was it asked for?
+    fn ask(
+        &mut self,
+        timeline: &Timeline,
+        exchange: &Exchange,
+        after_ns: u64,
+        now_ns: Option<u64>,
+        gpu: &Gpu,
+    ) {
+        let Some(mut question) = self.question.take() else { return };
+        question.built(timeline, || {
+            let (timeline, path) = self.build_with_path(exchange, after_ns, now_ns, gpu, true);
+            Explanation::new(timeline, path, exchange, &self.causes)
+        });
+        self.question = Some(question);
     }
 
     /// Counters.
@@ -276,6 +326,17 @@ impl Timelines {
         now_ns: Option<u64>,
         gpu: &Gpu,
     ) -> Timeline {
+        self.build_with_path(exchange, after_ns, now_ns, gpu, false).0
+    }
+
+    fn build_with_path(
+        &self,
+        exchange: &Exchange,
+        after_ns: u64,
+        now_ns: Option<u64>,
+        gpu: &Gpu,
+        wants_notes: bool,
+    ) -> (Timeline, Path) {
         let nobody = Neighbours::default();
         let process = self.processes.get(&exchange.pid);
         let kernel_name = |handle| gpu.name_of(exchange.pid, handle).map(str::to_owned);
@@ -292,6 +353,14 @@ impl Timelines {
             causes: &self.causes,
             hooked_late: process.is_some_and(|process| process.hooked_late(exchange)),
         };
-        build(exchange, now_ns, &context)
+        build(exchange, now_ns, &context, wants_notes)
     }
+}
+
+/// Open requests that the process serves, in the order of their begin.
+fn in_order(streams: &Streams) -> Vec<&Exchange> {
+    let served = streams.open().filter(|exchange| exchange.role == Role::Server);
+    let mut open: Vec<_> = served.collect();
+    open.sort_by_key(|exchange| exchange.id);
+    open
 }

@@ -287,6 +287,19 @@ pub enum Evidence {
     Ambiguous,
 }
 
+impl Evidence {
+    /// As it is written in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SameThread => "same-thread",
+            Self::WakeChain => "wake-chain",
+            Self::Order => "order",
+            Self::Overlap => "overlap",
+            Self::Ambiguous => "ambiguous",
+        }
+    }
+}
+
 /// GPU work of one request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GpuSummary {

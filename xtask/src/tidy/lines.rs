@@ -4,7 +4,7 @@ use super::{File, Finding};
 
 /// Stages that are synchronous, do no I/O and read no clock, so that a recording replays bit for
 /// bit.
-const PURE: [&str; 6] = ["intake", "stream", "protocol", "gpu", "timeline", "explain"];
+const PURE: [&str; 7] = ["intake", "stream", "protocol", "gpu", "cause", "timeline", "explain"];
 
 /// Words that only some files may say.
 struct Rule {

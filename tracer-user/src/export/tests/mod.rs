@@ -1,5 +1,6 @@
 //! What every rendering must keep, and how some look.
 
+mod explain;
 mod jsonl;
 mod live;
 mod props;

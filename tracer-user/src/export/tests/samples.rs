@@ -36,6 +36,15 @@ pub fn tiled(parts: &[(PhaseName, u64, Method)]) -> Vec<Phase> {
         .collect()
 }
 
+/// Says more of a phase.
+fn detail(timeline: &mut Timeline, phase: usize, text: &str) {
+    timeline.phases[phase].detail = text.to_owned();
+}
+
+fn link(step_id: u64, evidence: Evidence, confidence: f64, share: f64) -> Link {
+    Link { step_id, evidence, confidence, share }
+}
+
 /// A request with the given phases.
 pub fn request(route: &str, phases: Vec<Phase>) -> Timeline {
     Timeline {
@@ -78,14 +87,16 @@ pub fn embedding() -> Timeline {
             (PhaseName::AcceptQueue, 40, Observed),
             (PhaseName::SocketWait, 9_300, Observed),
             (PhaseName::Receive, 25, Observed),
-            (PhaseName::Unattributed, 4_100, Observed),
+            (PhaseName::Cpu, 4_100, Observed),
             (PhaseName::H2d, 3_200, Direct),
             (PhaseName::Kernel, 18_700, SyncBounded),
             (PhaseName::D2h, 1_900, Direct),
-            (PhaseName::Unattributed, 2_800, Observed),
+            (PhaseName::Cpu, 2_800, Observed),
             (PhaseName::Send, 1_135, Observed),
         ]),
     );
+    detail(&mut timeline, 3, "pre");
+    detail(&mut timeline, 7, "post");
     timeline.gpu = Some(GpuSummary {
         step_count: 1,
         busy_lower_ns: 17_900_000,
@@ -116,28 +127,37 @@ pub fn embedding() -> Timeline {
         ],
         failed_calls: 0,
     });
-    timeline.links.push(Link {
-        step_id: 17,
-        evidence: Evidence::SameThread,
-        confidence: 1.0,
-        share: 1.0,
-    });
+    timeline.links.push(link(17, Evidence::SameThread, 1.0, 1.0));
     timeline
 }
 
-/// A stream whose step nothing divides, timed from the read.
+/// A stream whose steps nothing divides, of a server whose threads hand work to each other; timed
+/// from the read.
 pub fn stream() -> Timeline {
     use Method::{Observed, SyncBounded};
     let mut timeline = request(
         "/v1/chat/completions",
         tiled(&[
             (PhaseName::Receive, 30, Observed),
+            (PhaseName::ThreadBusy, 3_100, Observed),
+            (PhaseName::Queue, 12_400, Observed),
             (PhaseName::Alloc, 22_000, Observed),
-            (PhaseName::Gpu, 310_000, SyncBounded),
-            (PhaseName::Unattributed, 21_000, Observed),
+            (PhaseName::Gpu, 290_000, SyncBounded),
+            (PhaseName::Cpu, 6_000, Observed),
+            (PhaseName::RunQueue, 1_500, Observed),
+            (PhaseName::Unattributed, 18_000, Observed),
             (PhaseName::Send, 900, Observed),
         ]),
     );
+    detail(&mut timeline, 2, "behind GPU work of other requests");
+    detail(&mut timeline, 5, "post");
+    detail(&mut timeline, 7, "ambiguous");
+    timeline.links = vec![
+        link(21, Evidence::WakeChain, 0.97, 1.0),
+        link(22, Evidence::Order, 0.95, 0.5),
+        link(23, Evidence::Overlap, 0.6, 1.0),
+        link(24, Evidence::Ambiguous, 0.5, 1.0),
+    ];
     timeline.arrival = Arrival::Read;
     timeline.start_unix_ns += 250_000_000;
     timeline.start_monotonic_ns += 250_000_000;
@@ -147,6 +167,30 @@ pub fn stream() -> Timeline {
         gaps_ns: Gaps { p50: 2_400_000, p99: 9_100_000, max: 31_000_000 },
         longest: Some(LongestGap { offset_ns: 201_000_000, phase: PhaseName::Gpu }),
     });
+    timeline
+}
+
+/// A request that waited for another server, a lock and a disk, and for no GPU.
+pub fn retrieval() -> Timeline {
+    use Method::Observed;
+    let mut timeline = request(
+        "/v1/search",
+        tiled(&[
+            (PhaseName::SocketWait, 80, Observed),
+            (PhaseName::Receive, 20, Observed),
+            (PhaseName::Cpu, 2_400, Observed),
+            (PhaseName::Dependency, 48_000, Observed),
+            (PhaseName::Lock, 11_000, Observed),
+            (PhaseName::Io, 7_300, Observed),
+            (PhaseName::RunQueue, 600, Observed),
+            (PhaseName::Unattributed, 1_900, Observed),
+            (PhaseName::Send, 140, Observed),
+        ]),
+    );
+    detail(&mut timeline, 4, "held by thread 12377");
+    detail(&mut timeline, 7, "waiting for an event");
+    timeline.start_unix_ns += 300_000_000;
+    timeline.start_monotonic_ns += 300_000_000;
     timeline
 }
 

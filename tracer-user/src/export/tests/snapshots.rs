@@ -5,12 +5,12 @@ use super::super::style::Style;
 use super::super::summary::{Limits, Summary};
 use super::super::{detail, table};
 use super::samples::{
-    START_UNIX_NS, cancelled, embedding, failed, hostile, open, request, stream, tiled,
+    START_UNIX_NS, cancelled, embedding, failed, hostile, open, request, retrieval, stream, tiled,
 };
 use super::{check_fits, strip};
 use crate::timeline::model::{Method, PhaseName, Timeline};
 
-fn check(name: &str, expected: &str, actual: &str, style: Style) {
+pub(super) fn check(name: &str, expected: &str, actual: &str, style: Style) {
     check_fits(actual, style);
     let actual = actual.replace('\x1b', "␛");
     if let Some(dir) = std::env::var_os("SPANPROBE_BLESS") {
@@ -23,12 +23,19 @@ fn check(name: &str, expected: &str, actual: &str, style: Style) {
 
 macro_rules! snapshot {
     ($name:literal, $actual:expr, $style:expr) => {
-        check($name, include_str!(concat!("snapshots/", $name, ".txt")), &$actual, $style)
+        $crate::export::tests::snapshots::check(
+            $name,
+            include_str!(concat!("snapshots/", $name, ".txt")),
+            &$actual,
+            $style,
+        )
     };
 }
 
-fn all() -> [Timeline; 6] {
-    [embedding(), stream(), failed(), cancelled(), open(3_210), hostile()]
+pub(super) use snapshot;
+
+fn all() -> [Timeline; 7] {
+    [embedding(), stream(), retrieval(), failed(), cancelled(), open(3_210), hostile()]
 }
 
 fn whole_table(style: Style) -> String {
@@ -56,9 +63,9 @@ fn colour_changes_nothing_but_colour() {
 #[test]
 fn detail_looks() {
     let details = |style| -> String {
-        let mut split = embedding();
-        split.phases[3].detail = "between two steps".to_owned();
-        [split, stream(), failed()].map(|t| detail::render_detail(&t, style, 20)).join("\n")
+        [embedding(), stream(), retrieval(), failed()]
+            .map(|t| detail::render_detail(&t, style, 20))
+            .join("\n")
     };
     snapshot!("detail-40", details(Style::plain(40)), Style::plain(40));
     snapshot!("detail-80", details(Style::plain(80)), Style::plain(80));
@@ -111,6 +118,7 @@ fn report(style: Style) -> String {
     for i in 0..1_000_u64 {
         let mut timeline = match i % 10 {
             0 => stream(),
+            5 => retrieval(),
             1 if i < 30 => failed(),
             2 if i < 60 => request("/healthz", Vec::new()),
             _ => embedding(),

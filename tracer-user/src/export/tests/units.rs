@@ -3,8 +3,10 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::super::dist::Dist;
+use super::super::palette;
 use super::super::route::{RouteClass, route_class};
 use super::super::text;
+use crate::timeline::model::PhaseName;
 
 #[test]
 fn durations_have_three_digits_and_never_a_thousand() {
@@ -77,6 +79,19 @@ fn nothing_that_moves_or_hides_is_kept() {
     let shown = text::clean(hostile, true).replace('\u{fffd}', "#");
     assert_eq!(shown, "a#[2J###1m#x######");
     assert_eq!(text::clean("é\x07", false), "??");
+}
+
+#[test]
+fn no_two_phases_look_alike() {
+    let distinct = |values: Vec<u32>| {
+        let mut sorted = values.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        sorted.len() == values.len()
+    };
+    let letter = |phase| palette::letter(phase).to_ascii_lowercase().into();
+    assert!(distinct(PhaseName::ALL.map(letter).to_vec()));
+    assert!(distinct(PhaseName::ALL.map(|phase| palette::color(phase).into()).to_vec()));
 }
 
 #[test]
