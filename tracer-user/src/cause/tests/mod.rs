@@ -1,0 +1,6 @@
+//! Tests of the room: edges, items, order and the walk on histories made by hand, and on arbitrary
+//! ones.
+
+mod edges;
+mod objects;
+mod world;
