@@ -33,6 +33,10 @@ const MISSES: u32 = 2;
 const TOLERANCE: u64 = 16;
 /// Items and legs after which both numbers are halved.
 const WINDOW: u64 = 512;
+/// Beginnings and ends that may wait for their time; beyond, what comes is dropped.
+const MAX_QUEUE: usize = 1_000_000;
+/// After so long without a request a thread's way of handing out is learned anew, ns.
+const QUIET_NS: u64 = 30_000_000_000;
 
 /// A request that an item belongs to, and how that is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,6 +86,8 @@ struct Producer {
     legs: u64,
     /// Responses since the last sign that hand-offs and legs are out of step.
     in_step: u32,
+    /// When a request was last read, ns.
+    last_ns: u64,
 }
 
 impl Producer {
@@ -119,19 +125,22 @@ enum What {
     Begun(u64),
     Ended(u64),
     Written { exchange: u64, writer: u32 },
+    Forgotten(u64),
 }
 
 /// Legs and items in the order of time.
 #[derive(Debug, Default)]
 pub struct Order {
     queue: BinaryHeap<Reverse<(u64, What)>>,
+    /// The latest time of anything that was ever in the queue, ns.
+    last_ns: u64,
+    /// What the queue had no room for.
+    dropped: u64,
     next: u64,
     legs: HashMap<u64, Leg>,
     /// The open leg of each exchange, with the thread that read it.
     by_exchange: HashMap<u64, (u64, u32)>,
     producers: HashMap<u32, Producer>,
-    /// The leg that an item was given, by the order of hand-offs.
-    forward: HashMap<u64, (u64, u64)>,
     owners: HashMap<u64, Owner>,
     /// Items of each exchange.
     owned: HashMap<u64, Vec<u64>>,
@@ -144,7 +153,16 @@ impl Order {
             None => What::Opened { exchange: mark.exchange, reader: mark.reader },
             Some(writer) => What::Written { exchange: mark.exchange, writer },
         };
-        self.queue.push(Reverse((mark.time_ns, what)));
+        self.push(mark.time_ns, what);
+    }
+
+    fn push(&mut self, time_ns: u64, what: What) {
+        if self.queue.len() < MAX_QUEUE {
+            self.last_ns = self.last_ns.max(time_ns);
+            self.queue.push(Reverse((time_ns, what)));
+        } else {
+            self.dropped += 1;
+        }
     }
 
     /// An item has begun or ended.
@@ -153,7 +171,7 @@ impl Order {
             Change::Begun => What::Begun(id),
             Change::Ended => What::Ended(id),
         };
-        self.queue.push(Reverse((time_ns, what)));
+        self.push(time_ns, what);
     }
 
     /// Takes in what happened up to a time, ns.
@@ -176,6 +194,7 @@ impl Order {
                 What::Written { exchange, writer } => {
                     self.written(time_ns, exchange, writer, items);
                 }
+                What::Forgotten(exchange) => self.drop_exchange(exchange),
             }
         }
     }
@@ -187,6 +206,7 @@ impl Order {
         self.legs.insert(id, Leg { exchange, from_ns: time_ns, handed: None });
         self.by_exchange.insert(exchange, (id, reader));
         let producer = self.producers.entry(reader).or_default();
+        producer.last_ns = time_ns;
         producer.open.insert((time_ns, id), ());
         producer.waiting.insert((time_ns, id), ());
     }
@@ -229,7 +249,6 @@ impl Order {
             }
             if let Some(leg) = self.legs.get_mut(&key.1) {
                 leg.handed = Some(item.id);
-                self.forward.insert(item.id, (key.1, leg.exchange));
             }
         }
         if let Some(leg) = only {
@@ -293,8 +312,14 @@ impl Order {
             return;
         }
         let Some(producer) = self.producers.get_mut(&reader) else { return };
+        // One that began before every leg that is owed something fits none of them.
+        let first_ns =
+            producer.open.first_key_value().map_or(u64::MAX, |((from_ns, _), ())| *from_ns);
+        let first_ns = first_ns.min(leg.from_ns);
         let stale = |id: &u64| {
-            items.get(*id).is_none_or(|item| item.end_ns.saturating_add(STALE_NS) < time_ns)
+            items.get(*id).is_none_or(|item| {
+                item.start_ns < first_ns || item.end_ns.saturating_add(STALE_NS) < time_ns
+            })
         };
         while producer.done.front().is_some_and(stale) {
             producer.done.pop_front();
@@ -359,7 +384,6 @@ impl Order {
             }
         }
         for (start_ns, item) in producer.given.keys() {
-            self.forward.remove(item);
             let Some(((from_ns, id), ())) = producer.waiting.first_key_value() else { continue };
             let (from_ns, id) = (*from_ns, *id);
             if from_ns > *start_ns {
@@ -368,7 +392,6 @@ impl Order {
             producer.waiting.remove(&(from_ns, id));
             if let Some(leg) = self.legs.get_mut(&id) {
                 leg.handed = Some(*item);
-                self.forward.insert(*item, (id, leg.exchange));
             }
         }
     }
@@ -385,7 +408,6 @@ impl Order {
 
     /// An item is forgotten.
     pub fn forget_item(&mut self, item: u64) {
-        self.forward.remove(&item);
         if let Some(owner) = self.owners.remove(&item)
             && let Some(list) = self.owned.get_mut(&owner.exchange)
         {
@@ -398,10 +420,41 @@ impl Order {
 
     /// A request is over and done with.
     pub fn forget_exchange(&mut self, exchange: u64) {
+        self.drop_exchange(exchange);
+        // Of one that had to go before its time something may still wait.
+        self.push(self.last_ns, What::Forgotten(exchange));
+    }
+
+    /// Forgets what began before this time, ns: no request that is open or waits for its timeline
+    /// can own it.
+    pub fn forget_before(&mut self, time_ns: u64) {
+        self.producers.retain(|_, producer| {
+            while let Some((key, _)) = producer.given.first_key_value() {
+                if key.0 >= time_ns {
+                    break;
+                }
+                producer.given.pop_first();
+            }
+            !producer.open.is_empty() || producer.last_ns.saturating_add(QUIET_NS) >= time_ns
+        });
+    }
+
+    /// Open legs, owners, requests that own something, and threads that hand out.
+    #[cfg(test)]
+    pub fn held(&self) -> (usize, usize, usize, usize) {
+        let legs = self.legs.len().max(self.by_exchange.len());
+        (legs, self.owners.len(), self.owned.len(), self.producers.len())
+    }
+
+    /// What there was no room for.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn drop_exchange(&mut self, exchange: u64) {
         self.close(exchange);
         for item in self.owned.remove(&exchange).unwrap_or_default() {
             self.owners.remove(&item);
-            self.forward.remove(&item);
         }
     }
 }

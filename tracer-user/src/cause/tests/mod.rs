@@ -2,5 +2,7 @@
 //! ones.
 
 mod edges;
+mod items;
+mod memory;
 mod objects;
 mod world;
