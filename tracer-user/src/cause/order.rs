@@ -70,6 +70,15 @@ struct Leg {
     handed: Option<u64>,
 }
 
+/// A completed item that waits for its response.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    item: u64,
+    /// It was its turn when another's response was written: both orders disagreed there, so they
+    /// cannot agree here.
+    passed_over: bool,
+}
+
 /// What a thread that reads requests hands out and gets back.
 #[derive(Debug, Default)]
 struct Producer {
@@ -81,7 +90,7 @@ struct Producer {
     /// without the item that it was given.
     given: BTreeMap<(u64, u64), u32>,
     /// Completed items, in order.
-    done: VecDeque<u64>,
+    done: VecDeque<Done>,
     items: u64,
     legs: u64,
     /// Responses since the last sign that hand-offs and legs are out of step.
@@ -295,7 +304,7 @@ impl Order {
             self.claim_only(item, leg);
             return;
         }
-        producer.done.push_back(item.id);
+        producer.done.push_back(Done { item: item.id, passed_over: false });
         if producer.done.len() > MAX_DONE {
             producer.done.pop_front();
         }
@@ -316,45 +325,52 @@ impl Order {
         let first_ns =
             producer.open.first_key_value().map_or(u64::MAX, |((from_ns, _), ())| *from_ns);
         let first_ns = first_ns.min(leg.from_ns);
-        let stale = |id: &u64| {
-            items.get(*id).is_none_or(|item| {
+        let stale = |done: &Done| {
+            items.get(done.item).is_none_or(|item| {
                 item.start_ns < first_ns || item.end_ns.saturating_add(STALE_NS) < time_ns
             })
         };
         while producer.done.front().is_some_and(stale) {
             producer.done.pop_front();
         }
-        let fits = |id: &u64| {
-            items.get(*id).is_some_and(|i| i.start_ns >= leg.from_ns && i.end_ns <= time_ns)
+        let fits = |done: &Done| {
+            let item = items.get(done.item);
+            item.is_some_and(|i| i.start_ns >= leg.from_ns && i.end_ns <= time_ns)
         };
-        let first = producer.done.iter().copied().find(fits);
+        let at = producer.done.iter().position(fits);
+        let first = at.and_then(|at| producer.done.get(at)).copied();
         let handed = leg.handed;
-        if first.is_some() || leg.handed.is_some() {
+        if first.is_some() || handed.is_some() {
             producer.count(0, 1);
         }
         producer.in_step = (producer.in_step + 1).min(IN_STEP);
         let one_each = producer.one_each() && producer.is_in_step();
-        if leg.handed.is_some_and(|id| self.owners.contains_key(&id)) {
+        if handed.is_some_and(|id| self.owners.contains_key(&id)) {
             return;
         }
         let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
         let (item, owner) = match (first, handed) {
-            (Some(item), Some(handed)) if item == handed && one_each => {
+            (Some(Done { item, passed_over: false }), Some(handed))
+                if item == handed && one_each =>
+            {
                 (item, claim(Evidence::Order, BOTH_WAYS))
             }
             // Both were completed: who was handed which tells more than whose turn it is to be
             // answered.
-            (Some(_), Some(handed)) if producer.done.contains(&handed) => {
+            (Some(_), Some(handed)) if producer.done.iter().any(|done| done.item == handed) => {
+                if let Some(first) = at.and_then(|at| producer.done.get_mut(at)) {
+                    first.passed_over = true;
+                }
                 (handed, claim(Evidence::Ambiguous, ONE_WAY))
             }
             (first, handed) => {
                 self.realign(reader, handed, items);
-                let Some(item) = first else { return };
+                let Some(Done { item, .. }) = first else { return };
                 (item, claim(Evidence::Ambiguous, ONE_WAY))
             }
         };
         if let Some(producer) = self.producers.get_mut(&reader) {
-            producer.done.retain(|id| *id != item);
+            producer.done.retain(|done| done.item != item);
             if let Some(item) = items.get(item) {
                 producer.given.remove(&(item.start_ns, item.id));
             }

@@ -5,4 +5,5 @@ mod edges;
 mod items;
 mod memory;
 mod objects;
+mod order;
 mod world;
