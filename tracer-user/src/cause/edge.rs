@@ -70,6 +70,10 @@ pub fn edge(
     let (Some(waker), Some(at_ns)) = (sleep.waker, sleep.woken_ns) else {
         return Err(Refusal::NotWoken);
     };
+    // First, whoever the timer's interrupt ran on top of.
+    if call.is_some_and(|call| !came(call)) {
+        return Err(Refusal::NothingCame);
+    }
     if waker.tid == 0 {
         return Err(Refusal::Idle);
     }
@@ -77,9 +81,6 @@ pub fn edge(
         return Err(Refusal::Itself);
     }
     let call = call.ok_or(Refusal::NotWaiting)?;
-    if !came(call) {
-        return Err(Refusal::NothingCame);
-    }
     let object = match call.call {
         SchedCall::Futex | SchedCall::FutexWaitv => match waker.call {
             SchedCall::Futex if !waker.left => {

@@ -6,4 +6,5 @@ mod items;
 mod memory;
 mod objects;
 mod order;
+mod walk;
 mod world;

@@ -114,13 +114,15 @@ impl World {
         self.causes.advance(u64::MAX / 2, u64::MAX / 2);
     }
 
-    /// The phases of a request, as far as this room tells them.
-    pub(super) fn phases(&self, exchange: &Exchange) -> Vec<(PhaseName, u64, u64, String)> {
+    /// The phases of a request up to its last write, as far as this room tells them: each with its
+    /// end, ms, and its words.
+    pub(super) fn phases(&self, exchange: &Exchange) -> Vec<(PhaseName, f64, String)> {
         let path = self.path(exchange, None);
-        let (from, to) = (exchange.last_read.exit_ns, exchange.end_ns);
+        let from = exchange.last_read.exit_ns;
+        let to = exchange.last_write.map_or(exchange.end_ns, |write| write.enter_ns);
         let short = |phase: Phase| {
-            let begin = from + phase.offset_ns;
-            (phase.phase, begin, begin + phase.duration_ns, phase.detail)
+            let end = from + phase.offset_ns + phase.duration_ns;
+            (phase.phase, end as f64 / MS as f64, phase.detail)
         };
         tile(from, to, &path.stretches).into_iter().map(short).collect()
     }
