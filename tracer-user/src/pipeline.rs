@@ -256,6 +256,7 @@ impl Pipeline {
             ("evicted connections", streams.connections_evicted),
             ("requests not followed", streams.exchanges_untracked),
             ("evicted GPU work", gpu.ops_evicted + timelines.evicted),
+            ("evicted waits of threads", timelines.waits_evicted),
         ];
         let mut notes = self.notes.clone();
         if self.notes_dropped > 0 {

@@ -4,7 +4,7 @@ use super::{
     history::Call,
     objects::{Match, Objects},
 };
-use crate::intake::event::{SchedCall, Sleep, Timeout};
+use crate::intake::event::{SchedCall, Sleep, Timeout, Waker};
 
 /// Confidence of an edge whose objects are known to match, and of one where too little is known.
 const SURE: f64 = 1.0;
@@ -70,6 +70,10 @@ pub fn edge(
     let (Some(waker), Some(at_ns)) = (sleep.waker, sleep.woken_ns) else {
         return Err(Refusal::NotWoken);
     };
+    // First, whoever the timer's interrupt ran on top of.
+    if call.is_some_and(|call| !came(call)) {
+        return Err(Refusal::NothingCame);
+    }
     if waker.tid == 0 {
         return Err(Refusal::Idle);
     }
@@ -77,12 +81,9 @@ pub fn edge(
         return Err(Refusal::Itself);
     }
     let call = call.ok_or(Refusal::NotWaiting)?;
-    if !came(call) {
-        return Err(Refusal::NothingCame);
-    }
     let object = match call.call {
         SchedCall::Futex | SchedCall::FutexWaitv => match waker.call {
-            SchedCall::Futex => {
+            SchedCall::Futex if !waker.left => {
                 let (waiter, waker) = ((sleeper.0, call.object), (waker.pid, waker.object));
                 match objects.futexes(waiter, waker) {
                     // One of several addresses of a waitv, or of a waiter that was moved.
@@ -94,18 +95,16 @@ pub fn edge(
             SchedCall::Exit => Match::Unknown,
             _ => return Err(Refusal::NotWaking),
         },
-        SchedCall::EpollWait if wakes_files(waker.call) => {
-            objects.watches(call.object, waker.object)
-        }
+        SchedCall::EpollWait if wakes_files(&waker) => objects.watches(call.object, waker.object),
         // Only the first of several descriptors is known.
-        SchedCall::Poll | SchedCall::Select | SchedCall::IoUring if wakes_files(waker.call) => {
+        SchedCall::Poll | SchedCall::Select | SchedCall::IoUring if wakes_files(&waker) => {
             match objects.ends(waker.object, call.object) {
                 Match::No => Match::Unknown,
                 answer => answer,
             }
         }
         SchedCall::Read | SchedCall::Accept | SchedCall::Write | SchedCall::Connect
-            if wakes_files(waker.call) =>
+            if wakes_files(&waker) =>
         {
             objects.ends(waker.object, call.object)
         }
@@ -140,18 +139,17 @@ fn came(call: &Call) -> bool {
     }
 }
 
-/// Calls that make descriptors ready: bytes put in, room made, ends closed (also at a thread's
-/// end, and after the call, since files are released late).
-fn wakes_files(call: SchedCall) -> bool {
-    matches!(
-        call,
-        SchedCall::Write
-            | SchedCall::Read
-            | SchedCall::Close
-            | SchedCall::Shutdown
-            | SchedCall::Connect
-            | SchedCall::Exit
-    )
+/// Whether the waker is in a call that makes descriptors ready: bytes put in, room made, ends closed
+/// (also at a thread's end). Files are released late, so a close wakes after its return as well;
+/// whoever has left another call is only what an interrupt ran on top of.
+fn wakes_files(waker: &Waker) -> bool {
+    match waker.call {
+        SchedCall::Close | SchedCall::Exit => true,
+        SchedCall::Write | SchedCall::Read | SchedCall::Shutdown | SchedCall::Connect => {
+            !waker.left
+        }
+        _ => false,
+    }
 }
 
 /// Shortest timeout of a wait in which a thread may be handed work, ns. The interpreter locks of

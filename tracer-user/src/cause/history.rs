@@ -30,6 +30,8 @@ pub struct Thread {
     sleeps: VecDeque<Sleep>,
     /// In the order of `exit_ns`; they do not overlap.
     calls: VecDeque<Call>,
+    /// It has ended: nothing more comes.
+    pub ended: bool,
 }
 
 impl Thread {
@@ -39,14 +41,15 @@ impl Thread {
     }
 
     /// Adds time off the processor. It mostly comes in order; what a call told at its exit may lie
-    /// a little before.
-    pub fn add_sleep(&mut self, sleep: Sleep) {
+    /// a little before. `false` where it cannot be.
+    pub fn add_sleep(&mut self, sleep: Sleep) -> bool {
         if sleep.in_ns < sleep.out_ns {
-            return;
+            return false;
         }
         let behind = self.sleeps.iter().rev().take_while(|s| s.in_ns > sleep.in_ns).count();
         let at = self.sleeps.len() - behind;
         self.sleeps.insert(at, sleep);
+        true
     }
 
     /// Adds a call that has returned.
@@ -67,13 +70,14 @@ impl Thread {
     }
 
     /// Forgets what ended before this time, ns; returns how many records that were. The last of
-    /// each kind stays: it says that the thread is known.
+    /// each kind stays, for as long as the thread lives: it says that the thread is known.
     pub fn forget_before(&mut self, time_ns: u64) -> usize {
         let before = self.len();
+        let kept = usize::from(!self.ended);
         let sleeps = self.sleeps.partition_point(|sleep| sleep.in_ns < time_ns);
-        self.sleeps.drain(..sleeps.min(self.sleeps.len().saturating_sub(1)));
+        self.sleeps.drain(..sleeps.min(self.sleeps.len().saturating_sub(kept)));
         let calls = self.calls.partition_point(|call| call.exit_ns < time_ns);
-        self.calls.drain(..calls.min(self.calls.len().saturating_sub(1)));
+        self.calls.drain(..calls.min(self.calls.len().saturating_sub(kept)));
         before - self.len()
     }
 

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Items of one thread that are remembered.
 const MAX_ITEMS: usize = 65_536;
+/// Threads that are handed items.
+const MAX_WORKERS: usize = 65_536;
 /// Items handed over within one.
 const MAX_CHILDREN: usize = 1_024;
 /// A thread's usual place to wait counts as known from this score on; at most [`MAX_SCORE`].
@@ -108,6 +110,10 @@ pub enum Mark {
         /// End of the call, ns.
         exit_ns: u64,
     },
+    /// It ended.
+    Exited,
+    /// Its process is gone.
+    Gone,
 }
 
 /// What happened to an item.
@@ -141,6 +147,11 @@ struct Worker {
     /// To whom it gave them back lately, and how sure that is: only that thread hands it any.
     boss: u32,
     boss_score: u8,
+    /// When the thread was made, where that was seen, ns: what came before was done by another of
+    /// the same number.
+    since_ns: u64,
+    /// It has ended: it is kept only for its items.
+    exited: bool,
 }
 
 /// When an item began.
@@ -204,6 +215,12 @@ impl Items {
         self.marked.contains(&tid)
     }
 
+    /// Threads, items, and items that others were handed over in.
+    #[cfg(test)]
+    pub fn held(&self) -> (usize, usize, usize) {
+        (self.workers.len(), self.items.len(), self.children.len())
+    }
+
     /// Marks that wait.
     pub fn waiting(&self) -> usize {
         self.marks.len()
@@ -225,13 +242,20 @@ impl Items {
         mark: Mark,
         out: &mut Vec<(u64, u64, Change)>,
     ) {
+        if self.workers.get(&tid).is_some_and(|worker| time_ns < worker.since_ns) {
+            return;
+        }
+        match mark {
+            Mark::Exited => return self.exited(tid, time_ns, out),
+            Mark::Gone => return self.gone(pid, time_ns, out),
+            _ => {}
+        }
         if self.masters.contains(&tid) {
             return;
         }
         match mark {
             Mark::Handed { from, object, since_ns, taken_ns, alone, confidence } => {
-                let worker = self.workers.entry(tid).or_default();
-                worker.pid = pid;
+                let worker = self.worker(pid, tid);
                 if worker.boss_score >= HOME_SCORE && worker.boss != from {
                     return;
                 }
@@ -294,6 +318,23 @@ impl Items {
                     item.worked_ns = item.worked_ns.max(exit_ns);
                 }
             }
+            Mark::Exited | Mark::Gone => {}
+        }
+    }
+
+    fn worker(&mut self, pid: u32, tid: u32) -> &mut Worker {
+        self.make_room(tid);
+        let worker = self.workers.entry(tid).or_default();
+        worker.pid = pid;
+        worker
+    }
+
+    /// Beyond the cap the room begins anew.
+    fn make_room(&mut self, tid: u32) {
+        if self.workers.len() >= MAX_WORKERS && !self.workers.contains_key(&tid) {
+            self.workers.clear();
+            self.items.clear();
+            self.children.clear();
         }
     }
 
@@ -306,8 +347,7 @@ impl Items {
         end: End,
         out: &mut Vec<(u64, u64, Change)>,
     ) {
-        let worker = self.workers.entry(tid).or_default();
-        worker.pid = pid;
+        let worker = self.worker(pid, tid);
         if boss != 0 && boss != tid {
             worker.give_back(boss);
         }
@@ -425,10 +465,21 @@ impl Items {
     }
 
     /// A thread has ended: so has what it worked on.
-    pub fn thread_ended(&mut self, tid: u32, time_ns: u64, out: &mut Vec<(u64, u64, Change)>) {
-        if let Some(open) = self.workers.get(&tid).and_then(|worker| worker.open) {
+    fn exited(&mut self, tid: u32, time_ns: u64, out: &mut Vec<(u64, u64, Change)>) {
+        self.masters.remove(&tid);
+        let Some(worker) = self.workers.get_mut(&tid) else { return };
+        worker.exited = true;
+        if let Some(open) = worker.open {
             self.end(open, time_ns, End::Idle, out);
         }
+    }
+
+    /// A process is gone, and its threads with it.
+    fn gone(&mut self, pid: u32, time_ns: u64, out: &mut Vec<(u64, u64, Change)>) {
+        let threads = self.workers.iter().filter(|(_, worker)| worker.pid == pid);
+        let mut tids: Vec<u32> = threads.map(|(tid, _)| *tid).collect();
+        tids.sort_unstable();
+        tids.into_iter().for_each(|tid| self.exited(tid, time_ns, out));
     }
 
     /// Forgets items that ended before this time, ns; `forgotten` is told each.
@@ -443,20 +494,25 @@ impl Items {
                 self.children.remove(id);
                 worker.items.pop_front();
             }
-            true
+            !worker.exited || !worker.items.is_empty()
         });
     }
 
     /// The thread was made by another: what it does first, it was made for.
     pub fn born(&mut self, pid: u32, tid: u32, time_ns: u64, by: u32) {
         self.forget_thread(tid);
-        let worker = Worker { pid, free_ns: time_ns, from: by, ..Worker::default() };
+        self.make_room(tid);
+        let (free_ns, since_ns) = (time_ns, time_ns);
+        let worker = Worker { pid, free_ns, since_ns, from: by, ..Worker::default() };
         self.workers.insert(tid, worker);
     }
 
     /// The thread reads requests: it hands out, and is handed nothing.
     pub fn is_master(&mut self, tid: u32) {
-        if self.masters.len() >= MAX_ITEMS {
+        if self.masters.contains(&tid) {
+            return;
+        }
+        if self.masters.len() >= MAX_WORKERS {
             self.masters.clear();
         }
         self.forget_thread(tid);

@@ -51,7 +51,8 @@ const MAX_MARKS: usize = 1_000_000;
 const TOLD_NS: u64 = 250_000_000;
 /// Objects and pairs of threads that are remembered.
 const MAX_ADDRESSES: usize = 65_536;
-/// Threads of one process that read requests.
+/// Processes whose way of sharing requests is remembered, and threads of one that read them.
+const MAX_PROCESSES: usize = 4_096;
 const MAX_READERS: usize = 8_192;
 /// How long it is remembered that a thread handed something to another, ns.
 const WAITED_NS: u64 = 10_000_000_000;
@@ -62,6 +63,8 @@ const SHARING_WINDOW: u32 = 256;
 const SHARING_ONE_IN: u32 = 10;
 /// Outgoing requests of one thread that are remembered.
 const MAX_OUTGOING: usize = 4_096;
+/// Open requests of which it is remembered what was told.
+const MAX_TOLD: usize = 262_144;
 
 /// How a process shares requests among its threads.
 #[derive(Debug, Default)]
@@ -135,18 +138,21 @@ impl Causes {
             What::Sched(sched) => self.on_sched(*time_ns, *pid, *tid, sched),
             What::Socket(socket) => self.on_socket(*time_ns, *pid, *tid, socket),
             What::Process(Process::Exit { .. }) => {
-                self.items.thread_ended(*tid, *time_ns, &mut self.changes);
-                self.flush_changes();
+                if let Some(thread) = self.threads.get_mut(tid) {
+                    thread.ended = true;
+                }
+                self.no_reader(*pid, *tid);
+                self.mark(*time_ns, *pid, *tid, Mark::Exited);
             }
             What::Process(Process::NewThread { tid: new }) => {
-                self.new_thread(*new);
+                self.new_thread(*pid, *new);
                 self.items.born(*pid, *new, *time_ns, *tid);
             }
-            What::Process(Process::Fork { child }) => self.new_thread(*child),
+            What::Process(Process::Fork { child }) => self.new_thread(*child, *child),
             What::Proc(fact) => {
                 self.objects.on_fact(fact);
                 if let ProcFact::Gone { pid } = fact {
-                    self.sharing.remove(pid);
+                    self.process_gone(*time_ns, *pid);
                 }
             }
             What::Cuda(cuda) => {
@@ -163,12 +169,27 @@ impl Causes {
     }
 
     /// The number is a new thread's: what is known of another that had it is not this one's.
-    fn new_thread(&mut self, tid: u32) {
+    fn new_thread(&mut self, pid: u32, tid: u32) {
         if let Some(old) = self.threads.remove(&tid) {
             self.records -= old.len().min(self.records);
         }
         self.items.forget_thread(tid);
         self.outgoing.remove(&tid);
+        self.no_reader(pid, tid);
+    }
+
+    fn no_reader(&mut self, pid: u32, tid: u32) {
+        if let Some(sharing) = self.sharing.get_mut(&pid) {
+            sharing.readers.remove(&tid);
+        }
+    }
+
+    fn process_gone(&mut self, time_ns: u64, pid: u32) {
+        self.sharing.remove(&pid);
+        self.mark(time_ns, pid, 0, Mark::Gone);
+        for thread in self.threads.values_mut().filter(|thread| thread.pid == pid) {
+            thread.ended = true;
+        }
     }
 
     fn thread(&mut self, pid: u32, tid: u32) -> &mut Thread {
@@ -182,13 +203,13 @@ impl Causes {
     }
 
     fn add_sleep(&mut self, pid: u32, tid: u32, sleep: Sleep) {
-        self.records += 1;
-        self.thread(pid, tid).add_sleep(sleep);
+        let added = self.thread(pid, tid).add_sleep(sleep);
+        self.records += usize::from(added);
     }
 
     fn add_call(&mut self, pid: u32, tid: u32, call: Call) {
-        self.records += 1;
         self.thread(pid, tid).add_call(call);
+        self.records += 1;
     }
 
     fn on_sched(&mut self, time_ns: u64, pid: u32, tid: u32, sched: &Sched) {
@@ -323,6 +344,8 @@ impl Causes {
     }
 
     fn mark(&mut self, time_ns: u64, pid: u32, tid: u32, mark: Mark) {
+        // Nothing lies in the future, whatever a record says.
+        let time_ns = time_ns.min(self.now_ns);
         if self.items.waiting() < MAX_MARKS {
             self.items.mark(time_ns, pid, tid, mark);
         } else {
@@ -368,7 +391,7 @@ impl Causes {
     }
 
     fn on_served(&mut self, exchange: &Exchange) {
-        let reader = exchange.last_read.tid;
+        let (reader, now_ns) = (exchange.last_read.tid, self.now_ns);
         let mut told = self.told.get(&exchange.id).copied().unwrap_or_default();
         if !told.began {
             // While it is open more of it may be read.
@@ -376,7 +399,7 @@ impl Causes {
                 self.reads(exchange.pid, reader);
             }
             told.began = true;
-            let time_ns = exchange.last_read.exit_ns;
+            let time_ns = exchange.last_read.exit_ns.min(now_ns);
             let exchange_id = exchange.id;
             self.order.leg(LegMark { exchange: exchange_id, reader, time_ns, writer: None });
         }
@@ -392,7 +415,12 @@ impl Causes {
                 let mark = Mark::Replied { exchange: id, reader, exit_ns: *exit_ns };
                 self.mark(*enter_ns, exchange.pid, writer, mark);
             }
-            let leg = |time_ns, writer| LegMark { exchange: id, reader, time_ns, writer };
+            let leg = |time_ns: u64, writer| LegMark {
+                exchange: id,
+                reader,
+                time_ns: time_ns.min(now_ns),
+                writer,
+            };
             self.order.leg(leg(*enter_ns, Some(writer)));
             // Only a stream is owed something after its first write.
             if exchange.sse || exchange.chunks > 1 {
@@ -401,7 +429,9 @@ impl Causes {
         }
         told.writes = exchange.writes.len();
         if exchange.open {
-            self.told.insert(exchange.id, told);
+            if self.told.len() < MAX_TOLD || self.told.contains_key(&exchange.id) {
+                self.told.insert(exchange.id, told);
+            }
             return;
         }
         self.told.remove(&exchange.id);
@@ -418,12 +448,14 @@ impl Causes {
 
     /// The thread reads requests: it is nobody's worker.
     fn reads(&mut self, pid: u32, tid: u32) {
-        if self.sharing(pid).readers.insert(tid) {
-            self.items.is_master(tid);
-        }
+        self.sharing(pid).readers.insert(tid);
+        self.items.is_master(tid);
     }
 
     fn sharing(&mut self, pid: u32) -> &mut Sharing {
+        if self.sharing.len() >= MAX_PROCESSES && !self.sharing.contains_key(&pid) {
+            self.sharing.clear();
+        }
         let sharing = self.sharing.entry(pid).or_default();
         if sharing.readers.len() >= MAX_READERS {
             sharing.readers.clear();
@@ -473,8 +505,10 @@ impl Causes {
         self.order.advance(settled_ns, &self.items);
         if self.records > MAX_RECORDS {
             self.kept_ns = 0;
-            let middle = self.floor_ns.max(self.oldest_ns());
-            let to = middle + (watermark_ns.saturating_sub(middle)) / 2;
+            // At the end of a session the watermark is far beyond anything that happened.
+            let now_ns = watermark_ns.min(self.now_ns);
+            let oldest = self.floor_ns.max(self.oldest_ns());
+            let to = oldest + now_ns.saturating_sub(oldest) / 2;
             let before = self.records;
             self.forget_before(to);
             self.counts.evicted += (before - self.records) as u64;
@@ -496,11 +530,14 @@ impl Causes {
     /// Forgets what ended before this time, ns.
     pub fn forget_before(&mut self, time_ns: u64) {
         let records_ns = time_ns.saturating_sub(self.kept_ns);
-        for thread in self.threads.values_mut() {
-            self.records -= thread.forget_before(records_ns).min(self.records);
-        }
+        let records = &mut self.records;
+        self.threads.retain(|_, thread| {
+            *records -= thread.forget_before(records_ns).min(*records);
+            !thread.ended || !thread.is_unknown()
+        });
         let order = &mut self.order;
         self.items.forget_before(time_ns, |item| order.forget_item(item));
+        self.order.forget_before(time_ns);
         for list in self.outgoing.values_mut() {
             while list.front().is_some_and(|outgoing| outgoing.to_ns < time_ns) {
                 list.pop_front();
@@ -521,6 +558,6 @@ impl Causes {
 
     /// Counters.
     pub fn counts(&self) -> Counts {
-        self.counts
+        Counts { evicted: self.counts.evicted + self.order.dropped(), ..self.counts }
     }
 }

@@ -26,6 +26,32 @@ struct Shared {
     offset: u64,
 }
 
+/// What an epoll instance watches.
+#[derive(Debug, Default)]
+struct Watched {
+    by_fd: HashMap<i32, u64>,
+    /// How many descriptors name each object: a server watches thousands, and is woken often.
+    objects: HashMap<u64, u32>,
+}
+
+impl Watched {
+    fn insert(&mut self, fd: i32, object: u64) {
+        self.remove(fd);
+        self.by_fd.insert(fd, object);
+        *self.objects.entry(object).or_default() += 1;
+    }
+
+    fn remove(&mut self, fd: i32) {
+        let Some(object) = self.by_fd.remove(&fd) else { return };
+        if let Some(count) = self.objects.get_mut(&object) {
+            *count -= 1;
+            if *count == 0 {
+                self.objects.remove(&object);
+            }
+        }
+    }
+}
+
 /// Whether two objects are two ends of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
@@ -40,12 +66,13 @@ pub enum Match {
 /// What is known of objects.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// Descriptors watched by each epoll instance, with what they name.
-    watched: HashMap<u64, HashMap<i32, u64>>,
+    watched: HashMap<u64, Watched>,
     /// Unix sockets: own inode and peer's.
     unix: HashMap<u64, (u64, u64)>,
+    unix_by_inode: HashMap<u64, u64>,
     /// Connections by their ends, this end first.
     tcp: HashMap<u64, (SocketAddr, SocketAddr)>,
+    tcp_by_ends: HashMap<(SocketAddr, SocketAddr), u64>,
     /// Objects of which something is known.
     known: HashSet<u64>,
     shared: HashMap<u32, Vec<Shared>>,
@@ -65,6 +92,8 @@ impl Objects {
                 Descriptor::Unix { inode, peer } => {
                     room(&mut self.unix);
                     self.unix.insert(*conn, (inode, peer));
+                    room(&mut self.unix_by_inode);
+                    self.unix_by_inode.insert(inode, *conn);
                 }
                 Descriptor::Tcp { local, peer, .. } => self.on_connection(*conn, local, peer),
                 Descriptor::Pipe { .. } | Descriptor::EventFd { .. } => self.know(*conn),
@@ -72,6 +101,7 @@ impl Objects {
             },
             ProcFact::Watched { epoll, object, fd, .. } => self.watch(*epoll, *fd, *object, true),
             ProcFact::Shared { pid, from, to, device, inode, offset } => {
+                room(&mut self.shared);
                 let list = self.shared.entry(*pid).or_default();
                 if list.len() >= MAX_SHARED {
                     list.clear();
@@ -91,6 +121,8 @@ impl Objects {
     pub fn on_connection(&mut self, conn: u64, local: SocketAddr, peer: SocketAddr) {
         room(&mut self.tcp);
         self.tcp.insert(conn, (local, peer));
+        room(&mut self.tcp_by_ends);
+        self.tcp_by_ends.insert((local, peer), conn);
     }
 
     /// A pipe, `eventfd` or `socketpair` was used.
@@ -111,8 +143,8 @@ impl Objects {
         room(&mut self.watched);
         let members = self.watched.entry(epoll).or_default();
         if !watched {
-            members.remove(&fd);
-        } else if members.len() < MAX_WATCHED || members.contains_key(&fd) {
+            members.remove(fd);
+        } else if members.by_fd.len() < MAX_WATCHED || members.by_fd.contains_key(&fd) {
             members.insert(fd, object);
         }
     }
@@ -160,8 +192,12 @@ impl Objects {
             return Match::Unknown;
         }
         let Some(members) = self.watched.get(&epoll) else { return Match::Unknown };
+        let is_member = |object: &u64| members.objects.contains_key(object);
+        if [acted, acted ^ OTHER_END].iter().chain(self.other_end(acted)).any(is_member) {
+            return Match::Yes;
+        }
         let mut answer = Match::No;
-        for object in members.values() {
+        for object in members.objects.keys() {
             match self.ends(acted, *object) {
                 Match::Yes => return Match::Yes,
                 Match::Unknown => answer = Match::Unknown,
@@ -169,6 +205,15 @@ impl Objects {
             }
         }
         answer
+    }
+
+    /// The other end of a socket, where both are known.
+    fn other_end(&self, object: u64) -> Option<&u64> {
+        if let Some((_, peer)) = self.unix.get(&object) {
+            return self.unix_by_inode.get(peer).filter(|_| *peer != 0);
+        }
+        let (local, peer) = self.tcp.get(&object)?;
+        self.tcp_by_ends.get(&(*peer, *local))
     }
 
     /// Whether two futex addresses are one futex: the same address in one process, the same place

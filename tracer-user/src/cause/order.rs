@@ -39,6 +39,10 @@ const MISSES: u32 = 2;
 const TOLERANCE: u64 = 16;
 /// Items and legs after which both numbers are halved.
 const WINDOW: u64 = 512;
+/// Beginnings and ends that may wait for their time; beyond, what comes is dropped.
+const MAX_QUEUE: usize = 1_000_000;
+/// After so long without a request a thread's way of handing out is learned anew, ns.
+const QUIET_NS: u64 = 30_000_000_000;
 
 /// A request that an item belongs to, and how that is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,6 +76,15 @@ struct Leg {
     handed: Option<u64>,
 }
 
+/// A completed item that waits for its response.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    item: u64,
+    /// It was its turn when another's response was written: both orders disagreed there, so they
+    /// cannot agree here.
+    passed_over: bool,
+}
+
 /// What a thread that reads requests hands out and gets back.
 #[derive(Debug, Default)]
 struct Producer {
@@ -83,11 +96,13 @@ struct Producer {
     /// without the item that it was given.
     given: BTreeMap<(u64, u64), u32>,
     /// Completed items, in order.
-    done: VecDeque<u64>,
+    done: VecDeque<Done>,
     items: u64,
     legs: u64,
     /// Responses since the last sign that hand-offs and legs are out of step.
     in_step: u32,
+    /// When a request was last read, ns.
+    last_ns: u64,
 }
 
 impl Producer {
@@ -125,6 +140,7 @@ enum What {
     Begun(u64),
     Ended(u64),
     Written { exchange: u64, writer: u32 },
+    Forgotten(u64),
 }
 
 /// Whether the item may have been completed before the other, and before the response was written:
@@ -149,13 +165,15 @@ fn could_swap(items: &Items, item: u64, other: u64, time_ns: u64) -> bool {
 #[derive(Debug, Default)]
 pub struct Order {
     queue: BinaryHeap<Reverse<(u64, What)>>,
+    /// The latest time of anything that was ever in the queue, ns.
+    last_ns: u64,
+    /// What the queue had no room for.
+    dropped: u64,
     next: u64,
     legs: HashMap<u64, Leg>,
     /// The open leg of each exchange, with the thread that read it.
     by_exchange: HashMap<u64, (u64, u32)>,
     producers: HashMap<u32, Producer>,
-    /// The leg that an item was given, by the order of hand-offs.
-    forward: HashMap<u64, (u64, u64)>,
     owners: HashMap<u64, Owner>,
     /// Items of each exchange.
     owned: HashMap<u64, Vec<u64>>,
@@ -168,7 +186,16 @@ impl Order {
             None => What::Opened { exchange: mark.exchange, reader: mark.reader },
             Some(writer) => What::Written { exchange: mark.exchange, writer },
         };
-        self.queue.push(Reverse((mark.time_ns, what)));
+        self.push(mark.time_ns, what);
+    }
+
+    fn push(&mut self, time_ns: u64, what: What) {
+        if self.queue.len() < MAX_QUEUE {
+            self.last_ns = self.last_ns.max(time_ns);
+            self.queue.push(Reverse((time_ns, what)));
+        } else {
+            self.dropped += 1;
+        }
     }
 
     /// An item has begun or ended.
@@ -177,7 +204,7 @@ impl Order {
             Change::Begun => What::Begun(id),
             Change::Ended => What::Ended(id),
         };
-        self.queue.push(Reverse((time_ns, what)));
+        self.push(time_ns, what);
     }
 
     /// Takes in what happened up to a time, ns.
@@ -200,6 +227,7 @@ impl Order {
                 What::Written { exchange, writer } => {
                     self.written(time_ns, exchange, writer, items);
                 }
+                What::Forgotten(exchange) => self.drop_exchange(exchange),
             }
         }
     }
@@ -211,6 +239,7 @@ impl Order {
         self.legs.insert(id, Leg { exchange, from_ns: time_ns, handed: None });
         self.by_exchange.insert(exchange, (id, reader));
         let producer = self.producers.entry(reader).or_default();
+        producer.last_ns = time_ns;
         producer.open.insert((time_ns, id), ());
         producer.waiting.insert((time_ns, id), ());
     }
@@ -255,7 +284,6 @@ impl Order {
             }
             if let Some(leg) = self.legs.get_mut(&key.1) {
                 leg.handed = Some(item.id);
-                self.forward.insert(item.id, (key.1, leg.exchange));
             }
         }
         if let Some(leg) = only {
@@ -298,7 +326,7 @@ impl Order {
             // It found nothing there: what it was given is still to be had.
             let reader = item.from;
             producer.given.remove(&(item.taken_ns, item.id));
-            if self.forward.remove(&item.id).is_some_and(|(leg, _)| self.legs.contains_key(&leg)) {
+            if self.leg_given(reader, item.id).is_some() {
                 self.give_out(reader);
             }
             return;
@@ -316,7 +344,7 @@ impl Order {
             self.claim_only(item, leg);
             return;
         }
-        producer.done.push_back(item.id);
+        producer.done.push_back(Done { item: item.id, passed_over: false });
         if producer.done.len() > MAX_DONE {
             producer.done.pop_front();
         }
@@ -333,55 +361,71 @@ impl Order {
             return;
         }
         let Some(producer) = self.producers.get_mut(&reader) else { return };
-        let stale = |id: &u64| {
-            items.get(*id).is_none_or(|item| item.end_ns.saturating_add(STALE_NS) < time_ns)
+        // One that began before every leg that is owed something fits none of them.
+        let first_ns =
+            producer.open.first_key_value().map_or(u64::MAX, |((from_ns, _), ())| *from_ns);
+        let first_ns = first_ns.min(leg.from_ns);
+        let stale = |done: &Done| {
+            items.get(done.item).is_none_or(|item| {
+                item.start_ns < first_ns || item.end_ns.saturating_add(STALE_NS) < time_ns
+            })
         };
         while producer.done.front().is_some_and(stale) {
             producer.done.pop_front();
         }
-        let fits = |id: &u64| {
-            items.get(*id).is_some_and(|i| i.by_ns >= leg.from_ns && i.end_ns <= time_ns)
+        let fits = |done: &Done| {
+            let item = items.get(done.item);
+            item.is_some_and(|i| i.by_ns >= leg.from_ns && i.end_ns <= time_ns)
         };
-        let first = producer.done.iter().copied().find(fits);
+        let at = producer.done.iter().position(fits);
+        let first = at.and_then(|at| producer.done.get(at)).copied();
         let handed = leg.handed;
-        if first.is_some() || leg.handed.is_some() {
+        if first.is_some() || handed.is_some() {
             producer.count(0, 1);
         }
         producer.in_step = (producer.in_step + 1).min(IN_STEP);
         let one_each = producer.one_each() && producer.is_in_step();
-        if leg.handed.is_some_and(|id| self.owners.contains_key(&id)) {
+        if handed.is_some_and(|id| self.owners.contains_key(&id)) {
             return;
         }
         let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
         let (item, owner) = match (first, handed) {
-            (Some(item), Some(handed)) if item == handed && one_each => {
+            (Some(Done { item, passed_over: false }), Some(handed))
+                if item == handed && one_each =>
+            {
                 (item, claim(Evidence::Order, BOTH_WAYS))
             }
             // What it was given was still being worked on, and in which order these two were taken is
             // not known: it was the other way round.
-            (Some(item), Some(handed)) if one_each && could_swap(items, item, handed, time_ns) => {
-                self.swap(item, handed);
+            (Some(Done { item, .. }), Some(handed))
+                if one_each && could_swap(items, item, handed, time_ns) =>
+            {
+                self.swap(reader, item, handed);
                 (item, claim(Evidence::Order, OTHER_WAY_ROUND))
             }
             // Which of the two was completed first is not known: they are no two orders.
             (first, Some(handed))
-                if one_each && may_be_first(items, handed, first, &leg, time_ns) =>
+                if one_each
+                    && may_be_first(items, handed, first.map(|done| done.item), &leg, time_ns) =>
             {
                 (handed, claim(Evidence::Order, HAND_OFFS))
             }
             // Both were completed: who was handed which tells more than whose turn it is to be
             // answered.
-            (Some(_), Some(handed)) if producer.done.contains(&handed) => {
+            (Some(_), Some(handed)) if producer.done.iter().any(|done| done.item == handed) => {
+                if let Some(first) = at.and_then(|at| producer.done.get_mut(at)) {
+                    first.passed_over = true;
+                }
                 (handed, claim(Evidence::Ambiguous, ONE_WAY))
             }
             (first, handed) => {
                 self.realign(reader, handed, items);
-                let Some(item) = first else { return };
+                let Some(Done { item, .. }) = first else { return };
                 (item, claim(Evidence::Ambiguous, ONE_WAY))
             }
         };
         if let Some(producer) = self.producers.get_mut(&reader) {
-            producer.done.retain(|id| *id != item);
+            producer.done.retain(|done| done.item != item);
             if let Some(item) = items.get(item) {
                 producer.given.remove(&(item.taken_ns, item.id));
             }
@@ -390,12 +434,17 @@ impl Order {
     }
 
     /// Gives the leg that one item was given the other one instead.
-    fn swap(&mut self, item: u64, other: u64) {
-        let Some((id, exchange)) = self.forward.remove(&item) else { return };
-        if let Some(leg) = self.legs.get_mut(&id) {
+    fn swap(&mut self, reader: u32, item: u64, other: u64) {
+        let leg = self.leg_given(reader, item).and_then(|id| self.legs.get_mut(&id));
+        if let Some(leg) = leg {
             leg.handed = Some(other);
-            self.forward.insert(other, (id, exchange));
         }
+    }
+
+    /// The open leg that was given an item.
+    fn leg_given(&self, reader: u32, item: u64) -> Option<u64> {
+        let mut open = self.producers.get(&reader)?.open.keys().map(|(_, id)| *id);
+        open.find(|id| self.legs.get(id).is_some_and(|leg| leg.handed == Some(item)))
     }
 
     /// A response was written without the item that it was given: one hand-off was missed, or one
@@ -428,7 +477,6 @@ impl Order {
             }
         }
         for (taken_ns, item) in producer.given.keys() {
-            self.forward.remove(item);
             let Some(((from_ns, id), ())) = producer.waiting.first_key_value() else { continue };
             let (from_ns, id) = (*from_ns, *id);
             if from_ns > *taken_ns {
@@ -437,7 +485,6 @@ impl Order {
             producer.waiting.remove(&(from_ns, id));
             if let Some(leg) = self.legs.get_mut(&id) {
                 leg.handed = Some(*item);
-                self.forward.insert(*item, (id, leg.exchange));
             }
         }
     }
@@ -454,7 +501,6 @@ impl Order {
 
     /// An item is forgotten.
     pub fn forget_item(&mut self, item: u64) {
-        self.forward.remove(&item);
         if let Some(owner) = self.owners.remove(&item)
             && let Some(list) = self.owned.get_mut(&owner.exchange)
         {
@@ -467,10 +513,41 @@ impl Order {
 
     /// A request is over and done with.
     pub fn forget_exchange(&mut self, exchange: u64) {
+        self.drop_exchange(exchange);
+        // Of one that had to go before its time something may still wait.
+        self.push(self.last_ns, What::Forgotten(exchange));
+    }
+
+    /// Forgets what began before this time, ns: no request that is open or waits for its timeline
+    /// can own it.
+    pub fn forget_before(&mut self, time_ns: u64) {
+        self.producers.retain(|_, producer| {
+            while let Some((key, _)) = producer.given.first_key_value() {
+                if key.0 >= time_ns {
+                    break;
+                }
+                producer.given.pop_first();
+            }
+            !producer.open.is_empty() || producer.last_ns.saturating_add(QUIET_NS) >= time_ns
+        });
+    }
+
+    /// Open legs, owners, requests that own something, and threads that hand out.
+    #[cfg(test)]
+    pub fn held(&self) -> (usize, usize, usize, usize) {
+        let legs = self.legs.len().max(self.by_exchange.len());
+        (legs, self.owners.len(), self.owned.len(), self.producers.len())
+    }
+
+    /// What there was no room for.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn drop_exchange(&mut self, exchange: u64) {
         self.close(exchange);
         for item in self.owned.remove(&exchange).unwrap_or_default() {
             self.owners.remove(&item);
-            self.forward.remove(&item);
         }
     }
 }

@@ -283,8 +283,7 @@ impl<'a> Walk<'a> {
                 && item.from == tid
                 && !matches!(item.end, End::Open | End::Idle)
                 && item.end_ns > from_ns
-                && item.end_ns <= to_ns
-                && item.start_ns < to_ns
+                && item.end_ns < to_ns
                 && self.is_strong(item)
         };
         items
@@ -307,6 +306,7 @@ impl<'a> Walk<'a> {
         while at > stop {
             self.steps += 1;
             if self.steps > MAX_STEPS {
+                self.path.cut = true;
                 return Way::Through;
             }
             let Some(sleep) = thread.sleep_before(at).filter(|sleep| sleep.in_ns > stop) else {
@@ -331,7 +331,8 @@ impl<'a> Walk<'a> {
             let (from, to) = (sleep.out_ns.max(stop), ready.min(top));
             if from < to {
                 match self.blocked(thread, tid, sleep, from, to) {
-                    Way::Woken { tid, at_ns } if at_ns > stop && at_ns <= at => {
+                    // Strictly back in time, whatever the records say.
+                    Way::Woken { tid, at_ns } if at_ns > stop && at_ns <= at && at_ns < hi => {
                         return Way::Woken { tid, at_ns };
                     }
                     _ => {}

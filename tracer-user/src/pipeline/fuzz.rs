@@ -1,5 +1,8 @@
 //! The whole pipeline driven by bytes: records of every kind with arbitrary fields, well-formed
-//! only in their headers, as a hostile or broken sender could make them.
+//! only in their headers, as a hostile or broken sender could make them; and between them records
+//! that tell of threads at work, so that there is something to be found out.
+
+pub(super) mod records;
 
 use tracer_ebpf::wire::{Header, Kind, WIRE_VERSION};
 
@@ -30,8 +33,12 @@ pub fn fuzz(data: &[u8]) {
                 let fact = fact(&mut bytes);
                 pipeline.push(Input::Fact { time_ns: now_ns, fact: &fact }, &mut out);
             }
-            _ => {
+            28..=99 => {
                 let record = record(what, now_ns, &mut bytes);
+                pipeline.push(Input::Record(&record), &mut out);
+            }
+            _ => {
+                let record = records::record(now_ns, &mut bytes);
                 pipeline.push(Input::Record(&record), &mut out);
             }
         }
@@ -51,6 +58,11 @@ impl<'a> Bytes<'a> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
+    }
+
+    /// The next byte, 0 where there is none.
+    fn byte(&mut self) -> u8 {
+        self.next().unwrap_or(0)
     }
 
     fn take(&mut self, n: usize) -> &'a [u8] {
@@ -81,11 +93,17 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
     let pid = u32::from(bytes.next().unwrap_or(0) % 3);
     let conn = u64::from(bytes.next().unwrap_or(0) % 4);
     let address = |port: u16| ([127, 0, 0, 1], port).into();
-    match bytes.next().unwrap_or(0) % 5 {
+    match bytes.next().unwrap_or(0) % 7 {
         0 => ProcFact::Target { pid, exe: "/x".into(), comm: "x".into(), cuda: true },
         1 => ProcFact::Gone { pid },
         2 => ProcFact::Coverage { pid, library: "l".into(), hooked: 1, exist: 2 },
-        3 => {
+        3 => ProcFact::Watched { pid, epoll: conn, object: conn ^ 1, fd: 3 },
+        4 => {
+            let from = u64::from(bytes.byte() % 4);
+            let (device, inode, offset) = (1, 1, u64::from(bytes.byte()));
+            ProcFact::Shared { pid, from, to: from + 4, device, inode, offset }
+        }
+        5 => {
             let kind = Descriptor::Tcp { local: address(80), peer: address(81), server: true };
             ProcFact::Descriptor { pid, fd: 3, conn, kind }
         }

@@ -231,6 +231,11 @@ fn step(time_ns: u64) -> impl Strategy<Value = Step> {
         1 => Just(Step::Losses(time_ns, Losses { socket: 1, cuda: 1, ..Losses::default() })),
         1 => Just(target()),
         1 => Just(server_connection()),
+        6 => prop::collection::vec(any::<u8>(), 24).prop_map(move |data| {
+            let mut record = fuzz::records::sched(time_ns, &data);
+            sample::put(&mut record, 8, PID.to_le_bytes());
+            Step::Record(record)
+        }),
         2 => Just(Step::Tick(time_ns)),
     ]
 }
@@ -275,6 +280,11 @@ proptest! {
         ids.sort_unstable();
         ids.dedup();
         prop_assert_eq!(ids.len(), all, "a request was reported twice");
+    }
+
+    #[test]
+    fn whatever_threads_do_every_timeline_tiles(data in prop::collection::vec(any::<u8>(), 0..3000)) {
+        super::fuzz(&data);
     }
 
     #[test]

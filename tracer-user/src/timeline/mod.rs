@@ -53,6 +53,8 @@ pub struct Counts {
     pub outgoing: u64,
     /// Findings of the GPU room dropped before their time.
     pub evicted: u64,
+    /// Threads' waits and wakes dropped before their time.
+    pub waits_evicted: u64,
 }
 
 #[derive(Default)]
@@ -316,7 +318,7 @@ impl Timelines {
 
     /// Counters.
     pub fn counts(&self) -> Counts {
-        self.counts
+        Counts { waits_evicted: self.causes.counts().evicted, ..self.counts }
     }
 
     fn build(

@@ -1,0 +1,10 @@
+//! Tests of the room: edges, items, order and the walk on histories made by hand, and on arbitrary
+//! ones.
+
+mod edges;
+mod items;
+mod memory;
+mod objects;
+mod order;
+mod walk;
+mod world;
