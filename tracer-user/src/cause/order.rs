@@ -9,7 +9,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque},
 };
 
 use super::item::{Change, End, Item, Items};
@@ -143,12 +143,21 @@ enum What {
     Forgotten(u64),
 }
 
+/// The owner of an item that can be no other request's.
+fn only_one(item: &Item, exchange: u64) -> Owner {
+    let evidence = if item.woken { Evidence::WakeChain } else { Evidence::Order };
+    let confidence = ONLY.min(if item.confidence < 1.0 { 0.9 } else { 1.0 });
+    Owner { exchange, evidence, confidence }
+}
+
 /// Whether the item may have been completed before the other, and before the response was written:
 /// a worker that has given its item back may have to wait for a core, or for an interpreter's lock,
 /// before it gets to its signal.
 fn may_be_first(items: &Items, item: u64, other: Option<u64>, leg: &Leg, time_ns: u64) -> bool {
     let Some(item) = items.get(item) else { return false };
-    let in_time = item.by_ns >= leg.from_ns
+    // Only where it is known exactly which hand-off it was.
+    let in_time = item.by_ns == item.taken_ns
+        && item.taken_ns >= leg.from_ns
         && item.worked_ns <= time_ns
         && item.end_ns <= time_ns.saturating_add(LATE_NS);
     let other = other.and_then(|other| items.get(other));
@@ -175,6 +184,8 @@ pub struct Order {
     by_exchange: HashMap<u64, (u64, u32)>,
     producers: HashMap<u32, Producer>,
     owners: HashMap<u64, Owner>,
+    /// Items whose owner was the only one when they began, and that have not ended.
+    provisional: HashSet<u64>,
     /// Items of each exchange.
     owned: HashMap<u64, Vec<u64>>,
 }
@@ -262,7 +273,7 @@ impl Order {
             return;
         }
         let Some(producer) = self.producers.get_mut(&item.from) else { return };
-        let only = producer.only(item.by_ns).filter(|_| !gives_back);
+        let only = producer.only(item.taken_ns);
         let first = producer.waiting.range(..=(item.taken_ns, u64::MAX)).next();
         let first = first.map(|(key, ())| *key);
         if gives_back {
@@ -286,19 +297,19 @@ impl Order {
                 leg.handed = Some(item.id);
             }
         }
-        if let Some(leg) = only {
-            producer.given.remove(&(item.taken_ns, item.id));
-            self.claim_only(item, leg);
+        if let Some(leg) = only.and_then(|leg| self.legs.get(&leg)) {
+            // Until it ends, when more is known of what it can have been.
+            let owner = only_one(item, leg.exchange);
+            self.own(item.id, owner);
+            self.provisional.insert(item.id);
         }
     }
 
     fn claim_only(&mut self, item: &Item, leg: u64) {
         let Some(leg) = self.legs.get_mut(&leg) else { return };
         let given = leg.handed.replace(item.id).filter(|id| *id != item.id);
-        let evidence = if item.woken { Evidence::WakeChain } else { Evidence::Order };
-        let confidence = ONLY.min(if item.confidence < 1.0 { 0.9 } else { 1.0 });
         let exchange = leg.exchange;
-        self.own(item.id, Owner { exchange, evidence, confidence });
+        self.own(item.id, only_one(item, exchange));
         if given.is_some() {
             self.give_out(item.from);
         }
@@ -336,9 +347,13 @@ impl Order {
         }
         producer.count(1, 0);
         let only = producer.only(item.by_ns);
+        if self.provisional.remove(&item.id) {
+            self.forget_item(item.id);
+        }
         if self.owners.contains_key(&item.id) {
             return;
         }
+        let Some(producer) = self.producers.get_mut(&item.from) else { return };
         if let Some(leg) = only {
             producer.given.remove(&(item.taken_ns, item.id));
             self.claim_only(item, leg);
@@ -359,6 +374,10 @@ impl Order {
                 self.own(item.id, Owner { exchange, evidence, confidence: ANSWERED });
             }
             return;
+        }
+        // It was answered before its item was seen to end: then it may have been another's.
+        if let Some(item) = leg.handed.filter(|item| self.provisional.contains(item)) {
+            self.forget_item(item);
         }
         let Some(producer) = self.producers.get_mut(&reader) else { return };
         // One that began before every leg that is owed something fits none of them.
@@ -501,6 +520,7 @@ impl Order {
 
     /// An item is forgotten.
     pub fn forget_item(&mut self, item: u64) {
+        self.provisional.remove(&item);
         if let Some(owner) = self.owners.remove(&item)
             && let Some(list) = self.owned.get_mut(&owner.exchange)
         {
@@ -548,6 +568,7 @@ impl Order {
         self.close(exchange);
         for item in self.owned.remove(&exchange).unwrap_or_default() {
             self.owners.remove(&item);
+            self.provisional.remove(&item);
         }
     }
 }
