@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Steps of one request's walk at most; what lies before is left unattributed.
-const MAX_STEPS: usize = 20_000;
+pub(super) const MAX_STEPS: usize = 20_000;
 /// Items within items that are followed up to the one that a request was handed in.
 const MAX_DEPTH: usize = 8;
 /// From this confidence on something is followed.
