@@ -192,7 +192,7 @@ impl Objects {
             return Match::Unknown;
         }
         let Some(members) = self.watched.get(&epoll) else { return Match::Unknown };
-        let is_member = |object: &u64| members.objects.contains_key(object);
+        let is_member = |object: &u64| *object != 0 && members.objects.contains_key(object);
         if [acted, acted ^ OTHER_END].iter().chain(self.other_end(acted)).any(is_member) {
             return Match::Yes;
         }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Steps of one request's walk at most; what lies before is left unattributed.
-const MAX_STEPS: usize = 20_000;
+pub(super) const MAX_STEPS: usize = 20_000;
 /// Items within items that are followed up to the one that a request was handed in.
 const MAX_DEPTH: usize = 8;
 /// From this confidence on something is followed.
@@ -488,7 +488,8 @@ impl<'a> Walk<'a> {
         for (tid, from, to) in &self.path.slices {
             let Some(list) = self.causes.outgoing.get(tid) else { continue };
             let first = list.partition_point(|outgoing| outgoing.to_ns <= *from);
-            for outgoing in list.iter().skip(first).take_while(|o| o.from_ns < *to) {
+            // They are in the order of their ends; one that began early may end late.
+            for outgoing in list.iter().skip(first).filter(|o| o.from_ns < *to) {
                 let (from, to) = (outgoing.from_ns.max(*from), outgoing.to_ns.min(*to));
                 found.push((*tid, from, to));
             }

@@ -1,5 +1,7 @@
 //! The whole pipeline on hand-made and on arbitrary sessions.
 
+mod causes;
+
 use std::mem::offset_of;
 
 use proptest::prelude::*;

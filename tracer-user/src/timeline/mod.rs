@@ -199,14 +199,14 @@ impl Timelines {
             self.counts.outgoing += 1;
             return;
         }
-        let mut after_ns = 0;
-        if self.process(exchange.pid).cuda {
-            if self.answered.len() >= MAX_ANSWERED {
-                self.answered.clear();
-            }
-            let before = self.answered.insert(exchange.conn, exchange.end_ns);
-            after_ns = before.filter(|end| *end > exchange.first_read.exit_ns).unwrap_or(0);
-            self.process(exchange.pid).neighbours.add(&exchange, after_ns);
+        if self.answered.len() >= MAX_ANSWERED {
+            self.answered.clear();
+        }
+        let before = self.answered.insert(exchange.conn, exchange.end_ns);
+        let after_ns = before.filter(|end| *end > exchange.first_read.exit_ns).unwrap_or(0);
+        let process = self.process(exchange.pid);
+        if process.cuda {
+            process.neighbours.add(&exchange, after_ns);
         }
         self.pending.push_back(Waiting { exchange, after_ns });
     }

@@ -2,6 +2,7 @@
 //! ones.
 
 mod edges;
+mod hostile;
 mod items;
 mod memory;
 mod objects;

@@ -192,6 +192,10 @@ fn asks(world: &mut World, tid: u32, from_ms: u64, to_ms: u64) {
     let sleep =
         slept(from_ms * MS + US, to_ms * MS - US, to_ms * MS - US, by(0, SchedCall::None, 0));
     world.waited(tid, wait(SchedCall::Read, 5_000, sleep));
+    asked(world, tid, from_ms, to_ms);
+}
+
+fn asked(world: &mut World, tid: u32, from_ms: u64, to_ms: u64) {
     let mut exchange = read_by(tid, request(80, from_ms * MS + US));
     exchange.role = Role::Client;
     exchange.conn = 5_000;
@@ -204,6 +208,18 @@ fn another_server() {
     check(
         |world| asks(world, A, 105, 110),
         &[phase(P::Cpu, 105.0), phase(P::Dependency, 110.0), phase(P::Cpu, 120.0)],
+    );
+}
+
+#[test]
+fn several_questions_to_another_server_at_once() {
+    check(
+        |world| {
+            // Told when they end: the one that is told last began first.
+            asked(world, A, 130, 131);
+            asked(world, A, 105, 140);
+        },
+        &[phase(P::Cpu, 105.0), phase(P::Dependency, 120.0)],
     );
 }
 
