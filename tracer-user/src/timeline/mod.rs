@@ -5,6 +5,7 @@
 
 mod build;
 mod chunks;
+mod earliest;
 mod losses;
 pub mod model;
 mod neighbours;
@@ -14,6 +15,7 @@ mod work;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use build::{Context, build};
+use earliest::Earliest;
 use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
@@ -86,6 +88,8 @@ pub struct Timelines {
     seed: [u8; 16],
     processes: BTreeMap<u32, Process>,
     pending: VecDeque<Waiting>,
+    /// When the first bytes of those were read.
+    begins: Earliest,
     /// When the last response of each connection was written, ns.
     answered: HashMap<u64, u64>,
     losses: Losses,
@@ -104,6 +108,7 @@ impl Timelines {
             seed,
             processes: BTreeMap::new(),
             pending: VecDeque::new(),
+            begins: Earliest::default(),
             answered: HashMap::new(),
             losses: Losses::default(),
             causes: Causes::default(),
@@ -187,6 +192,7 @@ impl Timelines {
             after_ns = before.filter(|end| *end > exchange.first_read.exit_ns).unwrap_or(0);
             self.process(exchange.pid).neighbours.add(&exchange, after_ns);
         }
+        self.begins.add(exchange.first_read.exit_ns);
         self.pending.push_back(Waiting { exchange, after_ns });
     }
 
@@ -212,6 +218,7 @@ impl Timelines {
             }
             self.counts.early += u64::from(!in_time);
             let Some(Waiting { exchange, after_ns }) = self.pending.pop_front() else { break };
+            self.begins.take();
             self.counts.built += 1;
             out.push(self.build(&exchange, after_ns, None, gpu));
             self.causes.forget_exchange(exchange.id);
@@ -230,9 +237,8 @@ impl Timelines {
 
     /// Work that ended before this time belongs to no request that is open or waits.
     fn needed_from(&mut self, watermark_ns: u64, streams: &Streams) -> u64 {
-        let waiting = self.pending.iter().map(|waiting| waiting.exchange.first_read.exit_ns);
         let open = streams.open().map(|exchange| exchange.first_read.exit_ns);
-        let first = waiting.chain(open).min().unwrap_or(watermark_ns).min(watermark_ns);
+        let first = open.chain(self.begins.get()).min().unwrap_or(watermark_ns).min(watermark_ns);
         let horizon = watermark_ns.saturating_sub(HORIZON_NS);
         if first < horizon && watermark_ns != u64::MAX {
             self.horizon_ns = horizon;
