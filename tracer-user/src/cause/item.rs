@@ -5,7 +5,9 @@
 //! waiting again where it was handed it. A busy worker takes its next item without sleeping: that
 //! one begins where the last ended.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+
+use foldhash::{HashMap, HashSet};
 
 /// Items of one thread that are remembered.
 const MAX_ITEMS: usize = 65_536;

@@ -15,8 +15,9 @@ mod order;
 mod tests;
 mod walk;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::{HashMap, HashSet};
 use tracer_ebpf::wire::sched::OTHER_END;
 
 pub use edge::{Edge, Refusal};
