@@ -10,6 +10,7 @@ use e2e::bench;
 use e2e::corpus;
 use e2e::demo;
 use e2e::env::Env;
+use e2e::ping_pong;
 use e2e::report::{Scenario, table, write_json};
 use e2e::scenarios::{self, ALL, Named, Size};
 
@@ -47,6 +48,9 @@ enum Command {
     },
     /// Measure what tracing costs.
     Bench(bench::Args),
+    /// Hand a byte to and fro between two threads, a round for each line of standard input.
+    #[command(hide = true)]
+    PingPong(ping_pong::Args),
     /// Record the sessions of the regression corpus anew.
     Corpus {
         /// Keep the recordings, and write down the timelines that they give now
@@ -80,6 +84,7 @@ fn run() -> Result<bool> {
             oracle(&env, json.as_ref(), &scenario, Size { requests })
         }
         Command::Bench(args) => bench::run(&env, &args),
+        Command::PingPong(args) => ping_pong::run(&args),
         Command::Corpus { timelines_only: true } => corpus::accept(&env).map(|()| true),
         Command::Corpus { timelines_only: false } => corpus::record(&env).map(|()| true),
     }

@@ -11,6 +11,8 @@ use tracer_user::intake::input::Input;
 use tracer_user::intake::order::{Intake, Limits};
 use tracer_user::record::{self, Ending};
 
+use crate::recorded::Recorded;
+
 /// A socket call.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "as in spanprobe's own event")]
@@ -62,6 +64,8 @@ pub struct Session {
     pub losses: Losses,
     /// Events of all kinds.
     pub events: u64,
+    /// Of these, by the programs that made them.
+    pub recorded: Recorded,
     /// Names of the process facts, as text, in order.
     pub facts: Vec<ProcFact>,
     /// How the file ended.
@@ -106,6 +110,7 @@ impl Session {
 
     fn take(&mut self, event: Event, building: &mut Building) {
         self.events += 1;
+        self.recorded.add(&event.what);
         building.gpu.on_event(&event, &mut building.out);
         self.findings(building);
         let Event { time_ns, pid, tid, what } = event;

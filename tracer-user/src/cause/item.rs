@@ -5,7 +5,9 @@
 //! waiting again where it was handed it. A busy worker takes its next item without sleeping: that
 //! one begins where the last ended.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+
+use foldhash::{HashMap, HashSet};
 
 /// Items of one thread that are remembered.
 const MAX_ITEMS: usize = 65_536;
@@ -128,8 +130,8 @@ pub enum Change {
 #[derive(Debug, Default)]
 struct Worker {
     pid: u32,
-    /// In the order of their begin; they do not overlap.
-    items: VecDeque<u64>,
+    /// Begin and number, in the order of the begin; they do not overlap.
+    items: VecDeque<(u64, u64)>,
     open: Option<u64>,
     /// When it last woke the thread that handed it the open item, ns: perhaps its end.
     woke_ns: u64,
@@ -410,7 +412,7 @@ impl Items {
                 children.push(id);
             }
         }
-        worker.items.push_back(id);
+        worker.items.push_back((time_ns, id));
         worker.open = Some(id);
         worker.free_ns = 0;
         worker.back_ns = 0;
@@ -418,7 +420,7 @@ impl Items {
             worker.object = 0;
         }
         if worker.items.len() > MAX_ITEMS
-            && let Some(oldest) = worker.items.pop_front()
+            && let Some((_, oldest)) = worker.items.pop_front()
         {
             self.items.remove(&oldest);
             self.children.remove(&oldest);
@@ -458,9 +460,9 @@ impl Items {
     /// The item in which the thread was at a time, ns.
     pub fn at(&self, tid: u32, time_ns: u64) -> Option<&Item> {
         let worker = self.workers.get(&tid)?;
-        let before = |id: &u64| self.items.get(id).is_none_or(|item| item.start_ns < time_ns);
-        let after = worker.items.partition_point(before);
-        let item = self.items.get(worker.items.get(after.checked_sub(1)?)?)?;
+        let after = worker.items.partition_point(|(start_ns, _)| *start_ns < time_ns);
+        let (_, id) = worker.items.get(after.checked_sub(1)?)?;
+        let item = self.items.get(id)?;
         (time_ns <= item.end_ns).then_some(item)
     }
 
@@ -485,7 +487,7 @@ impl Items {
     /// Forgets items that ended before this time, ns; `forgotten` is told each.
     pub fn forget_before(&mut self, time_ns: u64, mut forgotten: impl FnMut(u64)) {
         self.workers.retain(|_, worker| {
-            while let Some(id) = worker.items.front() {
+            while let Some((_, id)) = worker.items.front() {
                 if self.items.get(id).is_some_and(|item| item.end_ns >= time_ns) {
                     break;
                 }
@@ -529,7 +531,7 @@ impl Items {
         self.masters.remove(&tid);
         self.marked.remove(&tid);
         if let Some(worker) = self.workers.remove(&tid) {
-            worker.items.iter().for_each(|id| {
+            worker.items.iter().for_each(|(_, id)| {
                 self.items.remove(id);
                 self.children.remove(id);
             });

@@ -17,8 +17,9 @@ mod tests;
 mod waiters;
 mod walk;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::{HashMap, HashSet};
 use tracer_ebpf::wire::sched::OTHER_END;
 
 pub use edge::{Edge, Refusal};

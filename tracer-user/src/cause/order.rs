@@ -9,8 +9,10 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
 };
+
+use foldhash::{HashMap, HashSet};
 
 use super::item::{Change, End, Item, Items};
 use crate::timeline::model::Evidence;

@@ -5,6 +5,7 @@
 
 mod build;
 mod chunks;
+mod earliest;
 pub mod explain;
 mod losses;
 pub mod model;
@@ -15,6 +16,7 @@ mod work;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use build::{Context, build};
+use earliest::Earliest;
 use explain::{Answer, Explanation, Question};
 use losses::Losses;
 use model::Timeline;
@@ -93,6 +95,8 @@ pub struct Timelines {
     seed: [u8; 16],
     processes: BTreeMap<u32, Process>,
     pending: VecDeque<Waiting>,
+    /// When the first bytes of those were read.
+    begins: Earliest,
     /// When the last response of each connection was written, ns.
     answered: HashMap<u64, u64>,
     losses: Losses,
@@ -112,6 +116,7 @@ impl Timelines {
             seed,
             processes: BTreeMap::new(),
             pending: VecDeque::new(),
+            begins: Earliest::default(),
             answered: HashMap::new(),
             losses: Losses::default(),
             causes: Causes::default(),
@@ -208,6 +213,7 @@ impl Timelines {
         if process.cuda {
             process.neighbours.add(&exchange, after_ns);
         }
+        self.begins.add(exchange.first_read.exit_ns);
         self.pending.push_back(Waiting { exchange, after_ns });
     }
 
@@ -233,6 +239,7 @@ impl Timelines {
             }
             self.counts.early += u64::from(!in_time);
             let Some(Waiting { exchange, after_ns }) = self.pending.pop_front() else { break };
+            self.begins.take();
             self.counts.built += 1;
             let timeline = self.build(&exchange, after_ns, None, gpu);
             self.ask(&timeline, &exchange, after_ns, None, gpu);
@@ -253,9 +260,8 @@ impl Timelines {
 
     /// Work that ended before this time belongs to no request that is open or waits.
     fn needed_from(&mut self, watermark_ns: u64, streams: &Streams) -> u64 {
-        let waiting = self.pending.iter().map(|waiting| waiting.exchange.first_read.exit_ns);
         let open = streams.open().map(|exchange| exchange.first_read.exit_ns);
-        let first = waiting.chain(open).min().unwrap_or(watermark_ns).min(watermark_ns);
+        let first = open.chain(self.begins.get()).min().unwrap_or(watermark_ns).min(watermark_ns);
         let horizon = watermark_ns.saturating_sub(HORIZON_NS);
         if first < horizon && watermark_ns != u64::MAX {
             self.horizon_ns = horizon;

@@ -100,11 +100,7 @@ fn limit(
     ratios: &[f64],
     judge: impl Fn(Interval) -> Verdict,
 ) {
-    let Some(interval) = Interval::of(ratios.iter().copied()) else { return };
-    let verdict = judge(interval);
-    if verdict == Verdict::Failed {
-        results.failures.push(format!("{words}: {interval:?}"));
-    }
+    let Some((interval, verdict)) = results.judge(words, ratios, judge, true) else { return };
     let value = json!({ "ratio": interval, "verdict": verdict.as_str() });
     figures.insert(name.to_owned(), value);
 }

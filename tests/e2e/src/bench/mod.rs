@@ -5,9 +5,15 @@ mod bpftrace;
 mod cost;
 mod counter;
 mod detach;
+mod kernel;
 mod launch;
+mod nginx;
+mod programs;
+mod soak;
 mod throughput;
+mod unrelated;
 mod verdict;
+mod weight;
 
 use std::path::PathBuf;
 
@@ -15,7 +21,9 @@ use anyhow::{Result, bail};
 use serde_json::{Map, Value, json};
 
 use crate::env::Env;
+use crate::measure::Interval;
 use crate::report::write_json;
+use verdict::Verdict;
 
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
@@ -26,9 +34,13 @@ pub struct Args {
     /// Times that each comparison is made, with and without
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub alternations: usize,
-    /// Only these parts: launch, throughput, cost, detach, unrelated
+    /// Only these parts: launch, throughput, kernel, cost, detach, unrelated, soak (which is left
+    /// out unless it is named)
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub part: Vec<String>,
+    /// How long the soak lasts
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    pub minutes: f64,
 }
 
 /// Results so far: figures, notes that belong to them, and limits that were missed.
@@ -44,6 +56,23 @@ impl Results {
         self.figures.insert(name.to_owned(), value.into());
     }
 
+    /// The interval of a sample, and what it says of a limit; one that was missed is a failure where
+    /// it is `binding`.
+    fn judge(
+        &mut self,
+        words: &str,
+        sample: &[f64],
+        judge: impl Fn(Interval) -> Verdict,
+        binding: bool,
+    ) -> Option<(Interval, Verdict)> {
+        let interval = Interval::of(sample.iter().copied())?;
+        let verdict = judge(interval);
+        if binding && verdict == Verdict::Failed {
+            self.failures.push(format!("{words}: {interval:?}"));
+        }
+        Some((interval, verdict))
+    }
+
     fn note(&mut self, text: String) {
         eprintln!("bench: {text}");
         self.notes.push(text);
@@ -51,7 +80,7 @@ impl Results {
 }
 
 /// Every figure that is named, so that each is there in each run.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "launch_ns",
     "launch_calls",
     "launch_events_seen",
@@ -59,23 +88,29 @@ const KEYS: [&str; 13] = [
     "bpf_ns",
     "agent_cpu_us_per_event",
     "agent_rss_mib",
+    "agent_nginx",
     "events_offered",
     "events_seen",
     "events_lost",
     "events_lost_unaccounted",
     "unrelated_ratio",
     "detach_s",
+    "soak",
 ];
 
 type Part = fn(&Env, &Args, &mut Results) -> Result<()>;
 
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 7] = [
     ("launch", launch::run),
     ("throughput", throughput::run),
+    ("kernel", kernel::run),
     ("cost", cost::run),
     ("detach", detach::run),
-    ("unrelated", throughput::unrelated),
+    ("unrelated", unrelated::run),
+    (SOAK, soak::run),
 ];
+/// Takes longer than all the others: only where it is asked for.
+const SOAK: &str = "soak";
 
 /// Measures; false where a limit was missed for certain, or a part broke off.
 ///
@@ -90,7 +125,8 @@ pub fn run(env: &Env, args: &Args) -> Result<bool> {
         results.set(key, Value::Null);
     }
     for (name, part) in PARTS {
-        if !args.part.is_empty() && !args.part.iter().any(|wanted| wanted == name) {
+        let named = args.part.iter().any(|wanted| wanted == name);
+        if !named && (name == SOAK || !args.part.is_empty()) {
             results.note(format!("{name}: left out"));
             continue;
         }
