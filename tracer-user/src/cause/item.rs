@@ -412,7 +412,7 @@ impl Items {
                 children.push(id);
             }
         }
-        worker.items.push_back((time_ns, id));
+        worker.items.push_back((when.start_ns, id));
         worker.open = Some(id);
         worker.free_ns = 0;
         worker.back_ns = 0;
