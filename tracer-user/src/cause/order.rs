@@ -33,6 +33,10 @@ const ONE_WAY: f64 = 0.5;
 /// Completed items that wait for their response at most, and for how long, ns.
 const MAX_DONE: usize = 4_096;
 const STALE_NS: u64 = 5_000_000_000;
+/// Over so many responses the two orders are compared; where they differ about one in so many,
+/// nothing is claimed.
+const ORDERLY_WINDOW: u32 = 256;
+const DIFFER_ONE_IN: u32 = 10;
 /// Responses in a row that must be in order after a sign that hand-offs and legs are out of step.
 const IN_STEP: u32 = 64;
 /// An item without which its leg was written this often belongs to no request.
@@ -103,6 +107,9 @@ struct Producer {
     legs: u64,
     /// Responses since the last sign that hand-offs and legs are out of step.
     in_step: u32,
+    /// Responses lately about which both orders agreed, and about which they did not.
+    agreed: u32,
+    differed: u32,
     /// When a request was last read, ns.
     last_ns: u64,
 }
@@ -112,6 +119,23 @@ impl Producer {
     fn one_each(&self) -> bool {
         let (more, less) = (self.items.max(self.legs), self.items.min(self.legs));
         more - less <= more / TOLERANCE + 2
+    }
+
+    /// Whether the two orders mostly agree. Where they do not, agreement may be chance.
+    fn is_orderly(&self) -> bool {
+        self.differed.saturating_mul(DIFFER_ONE_IN) <= self.agreed + self.differed
+    }
+
+    fn compare(&mut self, agree: bool) {
+        if agree {
+            self.agreed += 1;
+        } else {
+            self.differed += 1;
+        }
+        if self.agreed + self.differed > ORDERLY_WINDOW {
+            self.agreed /= 2;
+            self.differed /= 2;
+        }
     }
 
     /// Whether legs and items are known to be in step.
@@ -409,6 +433,9 @@ impl Order {
         if handed.is_some_and(|id| self.owners.contains_key(&id)) {
             return;
         }
+        let agree = first.map(|done| done.item) == handed;
+        producer.compare(agree);
+        let one_each = one_each && producer.is_orderly();
         let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
         let (item, owner) = match (first, handed) {
             (Some(Done { item, passed_over: false }), Some(handed))
