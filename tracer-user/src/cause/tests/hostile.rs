@@ -34,7 +34,7 @@ const CALLS: [SchedCall; 12] = [
 #[derive(Clone, Debug)]
 enum Told {
     Event(Event),
-    Exchange(Exchange),
+    Exchange(Box<Exchange>),
     Settled(u64),
     Forgotten(u64),
 }
@@ -162,7 +162,7 @@ fn told() -> impl Strategy<Value = Told> {
         // Events come when the clock has passed them; what they tell of may lie anywhere.
         20 => (0u64..2_000, tid(), what())
             .prop_map(|(time_ns, tid, what)| Told::Event(Event { time_ns, pid: PID, tid, what })),
-        6 => exchange().prop_map(Told::Exchange),
+        6 => exchange().prop_map(|exchange| Told::Exchange(Box::new(exchange))),
         2 => time().prop_map(Told::Settled),
         1 => time().prop_map(Told::Forgotten),
     ]
@@ -187,7 +187,7 @@ fn run(story: &[Told]) -> (Causes, Vec<(Exchange, Path)>) {
             let from_ns = exchange.last_read.exit_ns;
             let end_ns = exchange.end_ns.max(from_ns);
             let request = Request { exchange, end_ns, from_ns, own_thread: None };
-            Some((exchange.clone(), causes.walk(&request, true)))
+            Some((*exchange.clone(), causes.walk(&request, true)))
         }
         _ => None,
     });
