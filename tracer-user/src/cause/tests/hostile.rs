@@ -197,7 +197,7 @@ fn run(story: &[Told]) -> (Causes, Vec<(Exchange, Path)>) {
 
 proptest! {
     #[test]
-    fn nothing_panics_and_what_is_found_tiles(story in prop::collection::vec(told(), 0..150)) {
+    fn nothing_panics_and_what_is_found_tiles(story in prop::collection::vec(told(), 0..80)) {
         let (causes, walked) = run(&story);
         for (exchange, path) in &walked {
             let end_ns = exchange.end_ns.max(exchange.last_read.exit_ns);
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn the_walk_goes_back_in_time(story in prop::collection::vec(told(), 0..150)) {
+    fn the_walk_goes_back_in_time(story in prop::collection::vec(told(), 0..80)) {
         for (exchange, path) in run(&story).1 {
             prop_assert!(path.slices.len() <= MAX_STEPS && !path.cut);
             // The legs may overlap where the writes do; within one, each slice ends before the one
@@ -228,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_is_found_each_time(story in prop::collection::vec(told(), 0..150)) {
+    fn the_same_is_found_each_time(story in prop::collection::vec(told(), 0..80)) {
         let (first, again) = (run(&story), run(&story));
         prop_assert_eq!(first.0.counts(), again.0.counts());
         for ((_, one), (_, other)) in first.1.iter().zip(&again.1) {
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_over_leaves_nothing(story in prop::collection::vec(told(), 0..150)) {
+    fn what_is_over_leaves_nothing(story in prop::collection::vec(told(), 0..80)) {
         let mut causes = run(&story).0;
         (0..6).for_each(|id| causes.forget_exchange(id));
         let gone = What::Proc(ProcFact::Gone { pid: PID });
