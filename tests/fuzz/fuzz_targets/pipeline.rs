@@ -3,4 +3,6 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| tracer_user::pipeline::fuzz(data));
+fuzz_target!(|data: &[u8]| {
+    tracer_user::pipeline::fuzz(data);
+});

@@ -433,7 +433,10 @@ impl Order {
         if handed.is_some_and(|id| self.owners.contains_key(&id)) {
             return;
         }
-        let agree = first.map(|done| done.item) == handed;
+        let agree = first.map(|done| done.item) == handed
+            || first
+                .zip(handed)
+                .is_some_and(|(first, handed)| could_swap(items, first.item, handed, time_ns));
         producer.compare(agree);
         let one_each = one_each && producer.is_orderly();
         let claim = |evidence, confidence| Owner { exchange, evidence, confidence };

@@ -111,6 +111,8 @@ enum Way {
 struct Walk<'a> {
     causes: &'a Causes,
     request: &'a Request<'a>,
+    /// The request's items that were completed, by their end: a stream has one for each chunk.
+    done: Vec<&'a Item>,
     found: Found,
     path: Path,
     /// The thread whose completion the visited one waited for last, and when that began, ns.
@@ -123,15 +125,16 @@ impl Causes {
     /// Walks a request; `wants_notes`: with a note for each step.
     pub fn walk(&self, request: &Request<'_>, wants_notes: bool) -> Path {
         let (found, path) = (Found::default(), Path::default());
-        let completed = None;
+        let (completed, done) = (None, Vec::new());
         let mut walk =
-            Walk { causes: self, request, found, path, completed, steps: 0, wants_notes };
+            Walk { causes: self, request, done, found, path, completed, steps: 0, wants_notes };
         if self.shares_threads(request.exchange.pid) {
             walk.note(0, request.from_ns, request.end_ns, || {
                 "threads of this process share its requests: none is walked".to_owned()
             });
             return walk.path;
         }
+        walk.done = walk.completed();
         walk.legs();
         walk.dependencies();
         walk.segments();
@@ -274,22 +277,22 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The last item of this request that another thread completed for this one between two times.
-    fn completed_before(&self, tid: u32, from_ns: u64, to_ns: u64) -> Option<&'a Item> {
+    fn completed(&self) -> Vec<&'a Item> {
         let causes = self.causes;
         let items = causes.order.items_of(self.request.exchange.id).iter();
-        let completed = |item: &&Item| {
-            item.tid != tid
-                && item.from == tid
-                && !matches!(item.end, End::Open | End::Idle)
-                && item.end_ns > from_ns
-                && item.end_ns < to_ns
-                && self.is_strong(item)
-        };
-        items
+        let mut done: Vec<&Item> = items
             .filter_map(|id| causes.items.get(*id))
-            .filter(completed)
-            .max_by_key(|item| item.end_ns)
+            .filter(|item| !matches!(item.end, End::Open | End::Idle) && self.is_strong(item))
+            .collect();
+        done.sort_by_key(|item| item.end_ns);
+        done
+    }
+
+    /// The last item of this request that another thread completed for this one between two times.
+    fn completed_before(&self, tid: u32, from_ns: u64, to_ns: u64) -> Option<&'a Item> {
+        let before = self.done.partition_point(|item| item.end_ns < to_ns);
+        let within = self.done.iter().take(before).rev().take_while(|item| item.end_ns > from_ns);
+        within.copied().find(|item| item.tid != tid && item.from == tid)
     }
 
     /// What a thread did from `stop` to `hi`, backwards. `leg` is where the whole leg begins.

@@ -15,8 +15,9 @@ use crate::{
     timeline::{model::Timeline, tile::tiles},
 };
 
-/// Reads inputs from `data` until it ends, and checks that every timeline tiles.
-pub fn fuzz(data: &[u8]) {
+/// Reads inputs from `data` until it ends, and checks that every timeline tiles; returns how many
+/// there were.
+pub fn fuzz(data: &[u8]) -> usize {
     let mut pipeline = Pipeline::new(start());
     let mut out = Vec::new();
     let mut bytes = Bytes(data);
@@ -45,6 +46,7 @@ pub fn fuzz(data: &[u8]) {
     }
     let open = pipeline.finish(&mut out);
     out.iter().chain(&open).for_each(check);
+    out.len() + open.len()
 }
 
 fn check(timeline: &Timeline) {

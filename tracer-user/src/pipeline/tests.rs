@@ -197,6 +197,25 @@ fn the_driver_hooked_midway_is_said() {
     assert_eq!(timelines[0].incomplete, ["driver-hooked-late"]);
 }
 
+#[test]
+fn what_the_fuzzer_makes_up_can_be_read() {
+    for kind in 0..8 {
+        let mut data = [1; 24];
+        data[0] = kind;
+        let mut pipeline = Pipeline::new(start());
+        let mut out = Vec::new();
+        let record = fuzz::records::sched(5 * MS, &data);
+        pipeline.push(Input::Record(&record), &mut out);
+        pipeline.push(Input::Tick { now_ns: 100 * MS }, &mut out);
+        assert_eq!(pipeline.families().sched, 1, "kind {kind}");
+    }
+    // A request read and answered on connection 1, by thread 1, 20 us apart.
+    let ticks = [0, 0xff, 0, 0xff];
+    let io = |what, ago| [100, 1, 9, 1, 1, what, ago];
+    let session = [&ticks[..], &io(0, 5), &io(3, 1), &[15, 0xff].repeat(600)].concat();
+    assert!(fuzz(&session) > 0);
+}
+
 /// Fragments from which connections are put together: whole messages, halves, and junk.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![

@@ -289,15 +289,14 @@ fn item_at(world: &mut World, tid: u32, time_ns: u64) -> Option<Item> {
 }
 
 /// A worker waits for its queue and is woken by the loop.
-fn handed(tid: u32) -> WaitCall {
-    let _ = tid;
+fn handed() -> WaitCall {
     wait(SchedCall::Futex, QUEUE, woken(by(LOOP, SchedCall::Futex, QUEUE)))
 }
 
 #[test]
 fn a_hand_off_through_a_queue_begins_an_item() {
     let mut world = World::default();
-    world.waited(A, handed(A));
+    world.waited(A, handed());
     assert_eq!(world.causes.counts().edges, 1);
     let item = item_at(&mut world, A, 25 * MS).unwrap();
     assert_eq!((item.from, item.start_ns, item.woken), (LOOP, 20 * MS, true));
@@ -337,7 +336,7 @@ fn a_wait_of_milliseconds_hands_nothing_over() {
     let mut world = World::default();
     // The interpreter's lock: one asks for it every 5 ms, and is woken when it is let go.
     let timeout = Timeout::After(5 * MS);
-    world.waited(A, WaitCall { timeout, ..handed(A) });
+    world.waited(A, WaitCall { timeout, ..handed() });
     assert_eq!(world.causes.counts().edges, 1);
     assert_eq!(item_at(&mut world, A, 25 * MS), None);
     let call = |timeout| Call {
@@ -359,7 +358,7 @@ fn a_wait_of_milliseconds_hands_nothing_over() {
 fn a_busy_worker_takes_its_next_item_without_sleeping() {
     let mut world = World::default();
     world.signal(MS, LOOP, PIPE_IN, Direction::In);
-    world.waited(A, handed(A));
+    world.waited(A, handed());
     world.signal(30 * MS, A, PIPE_IN, Direction::Out);
     world.signal(40 * MS, A, PIPE_IN, Direction::Out);
     let first = item_at(&mut world, A, 25 * MS).unwrap();

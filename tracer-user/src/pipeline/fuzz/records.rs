@@ -165,7 +165,7 @@ fn yields(now_ns: u64, bytes: &mut Bytes<'_>) -> Vec<u8> {
 }
 
 fn birth_or_death(now_ns: u64, bytes: &mut Bytes<'_>) -> Vec<u8> {
-    if bytes.byte() % 2 == 0 {
+    if bytes.byte() < 128 {
         return Record::new(Kind::Exit, now_ns, tid(bytes)).u32(0).u32(0).done();
     }
     let mut record = Record::new(Kind::NewTask, now_ns, tid(bytes));
