@@ -6,6 +6,7 @@
 mod attach;
 mod door;
 mod kernel_log;
+mod loaded;
 mod loss;
 mod ring;
 mod tracefs;
@@ -13,6 +14,7 @@ mod tracefs;
 pub use attach::{Coverage, LibraryKey, api_of};
 pub use door::Door;
 pub use kernel_log::KernelLog;
+pub use loaded::program_names;
 pub use loss::{LossReader, ProgramStats};
 pub use ring::Ring;
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use aya::programs::loaded_programs;
+use tracer_user::probe::program_names;
 
 use super::bpftrace;
 use crate::child::Guard;
@@ -94,12 +94,9 @@ impl Programs {
                 costs.insert(id, Cost { ns, runs });
             }
         }
-        let mut named = HashMap::new();
-        for program in loaded_programs() {
-            // One may have been unloaded since its number was listed.
-            let Ok(program) = program else { continue };
-            if let Some(cost) = costs.get(&u64::from(program.id())) {
-                let name = program.name_as_str().unwrap_or_default().to_owned();
+        let mut named: HashMap<String, Cost> = HashMap::new();
+        for (id, name) in program_names() {
+            if let Some(cost) = costs.get(&u64::from(id)) {
                 *named.entry(name).or_default() += *cost;
             }
         }
