@@ -38,7 +38,7 @@ const STALE_NS: u64 = 5_000_000_000;
 const ORDERLY_WINDOW: u32 = 256;
 const DIFFER_ONE_IN: u32 = 10;
 /// Responses in a row that must be in order after a sign that hand-offs and legs are out of step.
-const IN_STEP: u32 = 64;
+const IN_STEP: u32 = 32;
 /// An item without which its leg was written this often belongs to no request.
 const MISSES: u32 = 2;
 /// How far items and legs may differ in number where order is to mean something: one in so many.
@@ -190,10 +190,35 @@ fn may_be_first(items: &Items, item: u64, other: Option<u64>, leg: &Leg, time_ns
     in_time && other.is_none_or(|other| item.worked_ns <= other.end_ns)
 }
 
-/// Whether the other item, surely not completed at a time, may have been taken after this one.
+/// Whether this item was surely completed before the other, which was given to the leg that is
+/// answered, and either of them may have been taken first: then they were given the wrong way round.
 fn could_swap(items: &Items, item: u64, other: u64, time_ns: u64) -> bool {
     let (Some(item), Some(other)) = (items.get(item), items.get(other)) else { return false };
-    item.id != other.id && other.worked_ns > time_ns && item.taken_ns <= other.by_ns
+    // Whose turn it is to be answered is certain, whose turn it was to be taken is not.
+    let answered_first = other.worked_ns > time_ns || item.end_ns < other.worked_ns;
+    item.id != other.id
+        && answered_first
+        && item.taken_ns <= other.by_ns
+        && other.taken_ns <= item.by_ns
+}
+
+/// Whether another item may have been taken and completed before or after this one: then neither
+/// order tells them apart.
+fn has_rival(
+    items: &Items,
+    given: &BTreeMap<(u64, u64), u32>,
+    item: u64,
+    but: Option<u64>,
+) -> bool {
+    let Some(item) = items.get(item) else { return false };
+    let others = given.range(..=(item.by_ns, u64::MAX)).map(|((_, id), _)| *id);
+    others.filter(|id| *id != item.id && Some(*id) != but).filter_map(|id| items.get(id)).any(
+        |other| {
+            other.by_ns >= item.taken_ns
+                && other.worked_ns <= item.end_ns
+                && other.end_ns >= item.worked_ns
+        },
+    )
 }
 
 /// Legs and items in the order of time.
@@ -406,13 +431,13 @@ impl Order {
             self.forget_item(item);
         }
         let Some(producer) = self.producers.get_mut(&reader) else { return };
-        // One that began before every leg that is owed something fits none of them.
+        // One that was taken before every leg that is owed something fits none of them.
         let first_ns =
             producer.open.first_key_value().map_or(u64::MAX, |((from_ns, _), ())| *from_ns);
         let first_ns = first_ns.min(leg.from_ns);
         let stale = |done: &Done| {
             items.get(done.item).is_none_or(|item| {
-                item.start_ns < first_ns || item.end_ns.saturating_add(STALE_NS) < time_ns
+                item.by_ns < first_ns || item.end_ns.saturating_add(STALE_NS) < time_ns
             })
         };
         while producer.done.front().is_some_and(stale) {
@@ -438,18 +463,26 @@ impl Order {
                 .zip(handed)
                 .is_some_and(|(first, handed)| could_swap(items, first.item, handed, time_ns));
         producer.compare(agree);
+        // What is handed out from a queue that several share may be out of step from here on.
+        let shared =
+            handed.and_then(|id| items.get(id)).is_some_and(|item| item.by_ns != item.taken_ns);
+        if !agree && shared {
+            producer.in_step = 0;
+        }
         let one_each = one_each && producer.is_orderly();
         let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
         let (item, owner) = match (first, handed) {
             (Some(Done { item, passed_over: false }), Some(handed))
-                if item == handed && one_each =>
+                if item == handed && one_each && !has_rival(items, &producer.given, item, None) =>
             {
                 (item, claim(Evidence::Order, BOTH_WAYS))
             }
             // What it was given was still being worked on, and in which order these two were taken is
             // not known: it was the other way round.
             (Some(Done { item, .. }), Some(handed))
-                if one_each && could_swap(items, item, handed, time_ns) =>
+                if one_each
+                    && could_swap(items, item, handed, time_ns)
+                    && !has_rival(items, &producer.given, item, Some(handed)) =>
             {
                 self.swap(reader, item, handed);
                 (item, claim(Evidence::Order, OTHER_WAY_ROUND))
@@ -470,7 +503,10 @@ impl Order {
                 (handed, claim(Evidence::Ambiguous, ONE_WAY))
             }
             (first, handed) => {
-                self.realign(reader, handed, items);
+                // One that is still worked on is no mistake.
+                let at_work =
+                    |id: &u64| items.get(*id).is_some_and(|item| item.worked_ns > time_ns);
+                self.realign(reader, handed.filter(|id| !at_work(id)), items);
                 let Some(Done { item, .. }) = first else { return };
                 (item, claim(Evidence::Ambiguous, ONE_WAY))
             }
