@@ -17,22 +17,31 @@ use crate::tracer::Tracer;
 const SECONDS: &str = "2";
 const INFER: &str = r#"json:/infer:{"launches":5,"kernel_ns":20000,"reply":200}"#;
 
+/// What is measured with and without, alternating which comes first.
+pub(super) fn pairs<T>(
+    alternations: usize,
+    mut measure: impl FnMut() -> Result<T>,
+    mut attach: impl FnMut() -> Result<Tracer>,
+) -> Result<Vec<(T, T)>> {
+    let mut pairs = Vec::new();
+    for round in 0..alternations {
+        let first = if round % 2 == 1 { Some(measure()?) } else { None };
+        let tracer = attach()?;
+        let traced = measure()?;
+        tracer.stop()?;
+        pairs.push((traced, first.map_or_else(&mut measure, Ok)?));
+    }
+    Ok(pairs)
+}
+
 /// Rates with ÷ rates without.
 pub(super) fn ratios(
     alternations: usize,
-    mut rate: impl FnMut() -> Result<f64>,
-    mut attach: impl FnMut() -> Result<Tracer>,
+    rate: impl FnMut() -> Result<f64>,
+    attach: impl FnMut() -> Result<Tracer>,
 ) -> Result<Vec<f64>> {
-    let mut ratios = Vec::new();
-    for round in 0..alternations {
-        let first = if round % 2 == 1 { Some(rate()?) } else { None };
-        let tracer = attach()?;
-        let traced = rate()?;
-        tracer.stop()?;
-        let untraced = first.map_or_else(&mut rate, Ok)?;
-        ratios.push(traced / untraced);
-    }
-    Ok(ratios)
+    let pairs = pairs(alternations, rate, attach)?;
+    Ok(pairs.into_iter().map(|(traced, untraced)| traced / untraced).collect())
 }
 
 fn as_json(ratios: &[f64]) -> Value {

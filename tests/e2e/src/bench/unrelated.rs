@@ -7,12 +7,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 
-use super::throughput::ratios;
+use super::throughput::{pairs, ratios};
 use super::verdict::Verdict;
 use super::{Args, Results};
 use crate::child::Guard;
 use crate::client::Client;
 use crate::env::Env;
+use crate::measure::Interval;
+use crate::ping_pong::Round;
 use crate::scratch::Scratch;
 use crate::server::Server;
 use crate::tracer::Tracer;
@@ -39,11 +41,10 @@ impl PingPong {
         Ok(Self(guard))
     }
 
-    /// Round trips per second.
-    fn rate(&mut self) -> Result<f64> {
+    fn round(&mut self) -> Result<Round> {
         self.0.say("go")?;
         let line = self.0.next_out("a round", PATIENCE)?;
-        line.parse().context(line)
+        serde_json::from_str(&line).context(line)
     }
 }
 
@@ -57,8 +58,14 @@ pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     let mut figures = Map::new();
     for (name, pinned) in WAYS {
         let mut untraced = PingPong::start(pinned)?;
-        let ratios = ratios(args.alternations, || untraced.rate(), attach)?;
+        let pairs = pairs(args.alternations, || untraced.round(), attach)?;
+        let ratios: Vec<f64> =
+            pairs.iter().map(|(with, without)| with.rate / without.rate).collect();
         figures.insert(name.to_owned(), value(results, name, &ratios));
+        let more = pairs.iter().map(|(with, without)| with.cpu_ns - without.cpu_ns);
+        let without = pairs.iter().map(|(_, without)| without.cpu_ns);
+        let cpu = json!({ "extra": Interval::of(more), "without": Interval::of(without) });
+        figures.insert(format!("{name}_cpu_ns"), cpu);
     }
     let other = Server::threaded(env, &scratch, false, &[])?;
     let load = ["--connections", "1", "--for", "2", "--plan", "healthz"];
