@@ -202,23 +202,24 @@ fn could_swap(items: &Items, item: u64, other: u64, time_ns: u64) -> bool {
         && other.taken_ns <= item.by_ns
 }
 
-/// Whether another item may have been taken and completed before or after this one: then neither
-/// order tells them apart.
-fn has_rival(
+/// Other items that may have been taken and completed before this one or after it: neither order
+/// tells them apart.
+fn rivals(
     items: &Items,
     given: &BTreeMap<(u64, u64), u32>,
     item: u64,
     but: Option<u64>,
-) -> bool {
-    let Some(item) = items.get(item) else { return false };
+) -> Vec<u64> {
+    let Some(item) = items.get(item) else { return Vec::new() };
     let others = given.range(..=(item.by_ns, u64::MAX)).map(|((_, id), _)| *id);
-    others.filter(|id| *id != item.id && Some(*id) != but).filter_map(|id| items.get(id)).any(
-        |other| {
+    let is_rival = |other: &u64| {
+        items.get(*other).is_some_and(|other| {
             other.by_ns >= item.taken_ns
                 && other.worked_ns <= item.end_ns
                 && other.end_ns >= item.worked_ns
-        },
-    )
+        })
+    };
+    others.filter(|id| *id != item.id && Some(*id) != but).filter(is_rival).collect()
 }
 
 /// Legs and items in the order of time.
@@ -237,6 +238,8 @@ pub struct Order {
     owners: HashMap<u64, Owner>,
     /// Items whose owner was the only one when they began, and that have not ended.
     provisional: HashSet<u64>,
+    /// Items that could have been the one that another leg was given.
+    doubtful: HashSet<u64>,
     /// Items of each exchange.
     owned: HashMap<u64, Vec<u64>>,
 }
@@ -470,19 +473,24 @@ impl Order {
             producer.in_step = 0;
         }
         let one_each = one_each && producer.is_orderly();
+        let mut doubtful = false;
+        if let Some(Done { item, .. }) = first {
+            let but = handed.filter(|handed| *handed != item);
+            let rivals = rivals(items, &producer.given, item, but);
+            doubtful = !rivals.is_empty() || self.doubtful.contains(&item);
+            self.doubtful.extend(rivals);
+        }
         let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
         let (item, owner) = match (first, handed) {
             (Some(Done { item, passed_over: false }), Some(handed))
-                if item == handed && one_each && !has_rival(items, &producer.given, item, None) =>
+                if item == handed && one_each && !doubtful =>
             {
                 (item, claim(Evidence::Order, BOTH_WAYS))
             }
             // What it was given was still being worked on, and in which order these two were taken is
             // not known: it was the other way round.
             (Some(Done { item, .. }), Some(handed))
-                if one_each
-                    && could_swap(items, item, handed, time_ns)
-                    && !has_rival(items, &producer.given, item, Some(handed)) =>
+                if one_each && could_swap(items, item, handed, time_ns) && !doubtful =>
             {
                 self.swap(reader, item, handed);
                 (item, claim(Evidence::Order, OTHER_WAY_ROUND))
@@ -589,6 +597,7 @@ impl Order {
     /// An item is forgotten.
     pub fn forget_item(&mut self, item: u64) {
         self.provisional.remove(&item);
+        self.doubtful.remove(&item);
         if let Some(owner) = self.owners.remove(&item)
             && let Some(list) = self.owned.get_mut(&owner.exchange)
         {
@@ -637,6 +646,7 @@ impl Order {
         for item in self.owned.remove(&exchange).unwrap_or_default() {
             self.owners.remove(&item);
             self.provisional.remove(&item);
+            self.doubtful.remove(&item);
         }
     }
 }

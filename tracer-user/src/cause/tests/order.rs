@@ -39,8 +39,14 @@ impl Server {
         self
     }
 
-    /// A worker that sleeps is woken by the loop.
+    /// A worker that sleeps where nobody else does is woken by the loop.
     fn hand(&mut self, tid: u32, at_ms: u64) -> &mut Self {
+        self.steps.push((at_ms * MS, Step::Handed(tid, QUEUE + 64 * u64::from(tid))));
+        self
+    }
+
+    /// One that sleeps where all do is woken: which of them takes what is not known.
+    fn hand_to_one(&mut self, tid: u32, at_ms: u64) -> &mut Self {
         self.steps.push((at_ms * MS, Step::Handed(tid, QUEUE)));
         self
     }
@@ -151,6 +157,24 @@ fn what_both_orders_say_is_claimed() {
         let owner = server.owner(tid, 105).unwrap();
         assert_eq!((owner.exchange, owner.evidence), (id, Evidence::Order));
         assert!(owner.confidence >= CLAIMED);
+    }
+}
+
+#[test]
+fn what_two_may_have_taken_in_either_order_is_ambiguous() {
+    let mut server = Server::with_workers(&[A, B]);
+    for ms in 0..20 {
+        let (id, ms) = (500 + ms, 200 + 10 * ms);
+        server.read(id, ms).hand_to_one(if id % 2 == 0 { A } else { B }, ms + 1);
+        server.done(if id % 2 == 0 { A } else { B }, ms + 2).answer(id, ms, ms + 3);
+    }
+    server.read(1, 500).read(2, 501).hand_to_one(A, 502).hand_to_one(B, 503);
+    server.done(A, 510).done(B, 511).answer(1, 500, 512).answer(2, 501, 513);
+    server.run();
+    for tid in [A, B] {
+        let owner = server.owner(tid, 505).unwrap();
+        assert_eq!(owner.evidence, Evidence::Ambiguous);
+        assert!(owner.confidence < CLAIMED);
     }
 }
 
