@@ -386,6 +386,10 @@ impl Order {
         if item.parent.is_some() {
             return;
         }
+        // Now more is known of what it can have been.
+        if self.provisional.contains(&item.id) {
+            self.forget_item(item.id);
+        }
         let Some(producer) = self.producers.get_mut(&item.from) else { return };
         if item.end == End::Idle {
             // It found nothing there: what it was given is still to be had.
@@ -401,13 +405,9 @@ impl Order {
         }
         producer.count(1, 0);
         let only = producer.only(item.by_ns);
-        if self.provisional.remove(&item.id) {
-            self.forget_item(item.id);
-        }
         if self.owners.contains_key(&item.id) {
             return;
         }
-        let Some(producer) = self.producers.get_mut(&item.from) else { return };
         if let Some(leg) = only {
             producer.given.remove(&(item.taken_ns, item.id));
             self.claim_only(item, leg);
