@@ -5,6 +5,7 @@ milliseconds and bound an instant from one side only. `begin` comes after the se
 request; `end` after it handed the last byte over (or, where it writes later still, before).
 """
 
+import contextlib
 import contextvars
 import json
 import os
@@ -64,6 +65,32 @@ def host(name, before, after):
     record = _record.get()
     if record is not None:
         record["host"].append([threading.get_native_id(), name, before, after])
+
+
+def begin(method, path, rid, peer_port):
+    """A record for an application that is neither WSGI nor ASGI; None when not asked for."""
+    return _begin(method, path, rid, peer_port) if PATH else None
+
+
+def end(record, status):
+    """Ends what `begin` began."""
+    if record is not None:
+        _end(record, status)
+
+
+@contextlib.contextmanager
+def shared(records):
+    """What this thread does meanwhile is done for every one of these requests."""
+    both = {"steps": [], "host": []}
+    token = _record.set(both)
+    try:
+        yield
+    finally:
+        _record.reset(token)
+        for record in records:
+            if record is not None:
+                record["steps"].extend(both["steps"])
+                record["host"].extend(both["host"])
 
 
 class _Closing:

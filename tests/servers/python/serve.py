@@ -60,9 +60,16 @@ def serve_fastapi(args):
         uvicorn.Server(config).run(sockets=[listener])
 
 
+def serve_batch(args):
+    """Runs the standard library's server, with the socket handed to it."""
+    import batch_app
+
+    batch_app.run(listen(args))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("server", choices=["flask", "fastapi"])
+    parser.add_argument("server", choices=["flask", "fastapi", "batch"])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
@@ -83,7 +90,8 @@ def main():
         os.environ["FIXTURE_DEPENDENCY"] = args.dependency
     if args.no_gpu:
         os.environ["FIXTURE_NO_GPU"] = "1"
-    {"flask": serve_flask, "fastapi": serve_fastapi}[args.server](args)
+    serve = {"flask": serve_flask, "fastapi": serve_fastapi, "batch": serve_batch}
+    serve[args.server](args)
 
 
 if __name__ == "__main__":

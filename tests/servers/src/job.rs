@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::clock::{now_ns, thread_id};
+use crate::clock::{now_ns, spin, thread_id};
 use crate::hash::Fnv;
 use crate::http::Request;
 use crate::oracle::{Hand, Record};
+use crate::plan::{Plan, Step};
 use crate::reply::{self, Reply, Route};
 use crate::work::{Course, Part, Worker};
 
@@ -15,6 +16,10 @@ enum Ask {
     Request(Request, Fnv),
     /// It was no request.
     Refused(u16, &'static str),
+    /// Nothing has to be done for its answer; whether that is a head only.
+    Reply(Reply, bool),
+    /// A plan that is answered as a whole; whether with a head only.
+    Plan(Plan, bool),
     /// Its answer is being streamed.
     Rest(Course),
     /// All of its answer is made.
@@ -85,6 +90,55 @@ impl Job {
         self.record.hands.push(Hand { handed, worker: thread_id(), begin, end });
     }
 
+    /// To be called instead of [`Job::take`] by a thread that only has a stage of the work.
+    pub fn enter(&mut self) {
+        self.begin = now_ns();
+    }
+
+    /// To be called when a thread has done its stage, after [`Job::let_go`] where it calls that.
+    pub fn leave(&mut self, stage: &'static str) {
+        let (handed, begin, end) = (self.handed, self.begin, now_ns());
+        self.record.stages.push((stage, Hand { handed, worker: thread_id(), begin, end }));
+    }
+
+    /// Carries out the `spin` items of a plan, or spins for `default_ns` when it has none, and
+    /// leaves the rest of it to [`Job::perform`].
+    pub fn prepare(&mut self, default_ns: u64) {
+        self.ask = match std::mem::replace(&mut self.ask, Ask::Done) {
+            Ask::Request(request, hash) => self.routed(&request, hash, |plan, record| {
+                let (spins, others): (Vec<_>, Vec<_>) =
+                    plan.steps.into_iter().partition(|step| matches!(step, Step::Spin { .. }));
+                let mut all = spins.iter().filter_map(|step| match step {
+                    Step::Spin { ns } => Some(*ns),
+                    _ => None,
+                });
+                let first = all.next().unwrap_or(default_ns);
+                for ns in std::iter::once(first).chain(all) {
+                    let before = now_ns();
+                    spin(ns);
+                    record.host("spin", before, now_ns());
+                }
+                Plan { steps: others }
+            }),
+            other => other,
+        };
+    }
+
+    /// What is to be done for a request, once `change` has seen to its plan.
+    fn routed(
+        &mut self,
+        request: &Request,
+        hash: Fnv,
+        change: impl FnOnce(Plan, &mut Record) -> Plan,
+    ) -> Ask {
+        let head_only = request.method == "HEAD";
+        match reply::route(request, hash, &mut self.record) {
+            Route::Reply(reply) => Ask::Reply(reply, head_only),
+            Route::Stream(plan) => Ask::Rest(Course::new(change(plan, &mut self.record))),
+            Route::Infer(plan) => Ask::Plan(change(plan, &mut self.record), head_only),
+        }
+    }
+
     /// Whether nothing is left to be made of the answer.
     pub fn done(&self) -> bool {
         matches!(self.ask, Ask::Done)
@@ -92,24 +146,20 @@ impl Job {
 
     /// Makes the answer, or its next chunk, and puts it into `out`.
     pub fn perform(&mut self, worker: &mut Worker) {
-        let reply = match std::mem::replace(&mut self.ask, Ask::Done) {
-            Ask::Done => return,
-            Ask::Refused(status, why) => reply::error(status, why),
-            Ask::Rest(course) => return self.stream(course, worker),
-            Ask::Request(request, hash) => {
-                let head_only = request.method == "HEAD";
-                let reply = match reply::route(&request, hash, &mut self.record) {
-                    Route::Reply(reply) => reply,
-                    Route::Stream(plan) => return self.stream(Course::new(plan), worker),
-                    Route::Infer(plan) => {
-                        let done = worker.carry_out(&plan, &mut self.record);
-                        reply::done(&plan, &self.record.rid, done)
-                    }
-                };
-                return self.answer(&reply, head_only);
-            }
+        let ask = match std::mem::replace(&mut self.ask, Ask::Done) {
+            Ask::Request(request, hash) => self.routed(&request, hash, |plan, _| plan),
+            ask => ask,
         };
-        self.answer(&reply, false);
+        match ask {
+            Ask::Done | Ask::Request(..) => {}
+            Ask::Refused(status, why) => self.answer(&reply::error(status, why), false),
+            Ask::Rest(course) => self.stream(course, worker),
+            Ask::Reply(reply, head_only) => self.answer(&reply, head_only),
+            Ask::Plan(plan, head_only) => {
+                let done = worker.carry_out(&plan, &mut self.record);
+                self.answer(&reply::done(&plan, &self.record.rid, done), head_only);
+            }
+        }
     }
 
     fn answer(&mut self, reply: &Reply, head_only: bool) {

@@ -204,6 +204,8 @@ pub struct Record {
     pub host: Vec<HostSpan>,
     pub helpers: Vec<(i32, u64, u64)>,
     pub hands: Vec<Hand>,
+    /// Where the work is divided: each thread's part of it.
+    pub stages: Vec<(&'static str, Hand)>,
     /// The thread that hands requests over; 0 where a request stays on one thread.
     pub loop_tid: i32,
     pub cuda: CallLog,
@@ -222,6 +224,7 @@ impl Record {
             write: Vec::with_capacity(512),
             host: Vec::with_capacity(64),
             hands: Vec::with_capacity(64),
+            stages: Vec::with_capacity(64),
             ..Record::default()
         };
         record.cuda.reserve(1024, 4096);
@@ -245,6 +248,7 @@ impl Record {
         self.host.clear();
         self.helpers.clear();
         self.hands.clear();
+        self.stages.clear();
         self.loop_tid = 0;
         self.cuda.clear();
     }
@@ -351,6 +355,11 @@ impl Record {
         rows(out, "hands", &self.hands, |hand| {
             format!("[{},{},{},{}]", hand.handed, hand.worker, hand.begin, hand.end)
         });
+        if !self.stages.is_empty() {
+            rows(out, "stages", &self.stages, |(name, hand)| {
+                format!(r#"["{name}",{},{},{},{}]"#, hand.handed, hand.worker, hand.begin, hand.end)
+            });
+        }
         rows(out, "read_tids", &self.read, |call| call.tid.to_string());
         rows(out, "write_tids", &self.write, |call| call.tid.to_string());
         rows(out, "host_tids", &self.host, |span| span.tid.to_string());

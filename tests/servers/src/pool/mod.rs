@@ -1,10 +1,11 @@
 //! A server with one thread that reads every connection and threads that work.
 //!
 //! This file starts and ends; `reader` is the thread that reads, `connection` what it knows of a
-//! connection, `worker` a thread that works.
+//! connection, `worker` a thread that works, `staged` threads that each do a part of the work.
 
 mod connection;
 mod reader;
+mod staged;
 mod worker;
 
 use std::io;
@@ -35,6 +36,9 @@ pub enum Style {
     Pool,
     /// The thread that reads: workers give answers back to it, a chunk at a time.
     Loop,
+    /// A thread of its own, the last of a line of three. A server of its own: see `staged`.
+    #[value(skip)]
+    Staged,
 }
 
 /// What the command line says.
@@ -48,6 +52,8 @@ pub struct Config {
     pub workers: usize,
     /// How they are woken.
     pub waking: Waking,
+    /// How long [`Style::Staged`] prepares a plan that does not say.
+    pub prepare_ns: u64,
     /// The name in the header `Server`.
     pub name: &'static str,
 }
@@ -58,11 +64,43 @@ struct Handed {
     job: Job,
 }
 
+/// Where the reader puts requests.
+enum Entrance {
+    /// Any worker takes them.
+    Queue(Queue<Handed>),
+    /// The first stage takes them; `None` ends it.
+    Channel(mpsc::Sender<Option<Handed>>),
+}
+
+impl Entrance {
+    /// Adds a request; it must not be closed.
+    fn push(&self, handed: Handed) {
+        match self {
+            Entrance::Queue(queue) => drop(queue.push(handed)),
+            Entrance::Channel(channel) => drop(channel.send(Some(handed))),
+        }
+    }
+
+    fn pop(&self) -> Option<Handed> {
+        match self {
+            Entrance::Queue(queue) => queue.pop(),
+            Entrance::Channel(_) => None,
+        }
+    }
+
+    fn close(&self) {
+        match self {
+            Entrance::Queue(queue) => queue.close(),
+            Entrance::Channel(channel) => drop(channel.send(None)),
+        }
+    }
+}
+
 /// What the reader and the workers share.
 struct Common {
     config: Config,
     shared: Arc<Shared>,
-    queue: Queue<Handed>,
+    queue: Entrance,
     poller: Poller,
     bell: Bell,
     /// What workers are done with and the reader has to see to. At most one per connection.
@@ -86,12 +124,20 @@ pub fn run(config: Config, bound: impl FnOnce(u16) -> io::Result<()>) -> io::Res
     let port = listener.local_addr()?.port();
     let style = format!("{:?}", config.style).to_lowercase();
     let queue = format!("{:?}", config.waking).to_lowercase();
-    let more = format!(r#","style":"{style}","queue":"{queue}","workers":{}"#, config.workers);
+    let staged = config.style == Style::Staged;
+    let more = match staged {
+        true => format!(r#","style":"{style}","prepare_ns":{}"#, config.prepare_ns),
+        false => format!(r#","style":"{style}","queue":"{queue}","workers":{}"#, config.workers),
+    };
     let first = config.options.first_line(port, &more);
     let (oracle, writer) = Oracle::open(config.options.oracle.as_deref(), &first)?;
     let shared = Arc::new(Shared::new(config.options.means(), oracle).map_err(io::Error::other)?);
+    let (entrance, requests) = mpsc::channel();
     let common = Arc::new(Common {
-        queue: Queue::new(config.waking, CAPACITY)?,
+        queue: match staged {
+            true => Entrance::Channel(entrance),
+            false => Entrance::Queue(Queue::new(config.waking, CAPACITY)?),
+        },
         shared,
         poller: Poller::new()?,
         bell: Bell::new()?,
@@ -103,7 +149,10 @@ pub fn run(config: Config, bound: impl FnOnce(u16) -> io::Result<()>) -> io::Res
     common.poller.add(listener.as_raw_fd(), reader::LISTENER)?;
     let (ready, all_ready) = mpsc::sync_channel(0);
     let mut workers = Vec::with_capacity(common.config.workers);
-    for index in 0..common.config.workers {
+    if staged {
+        workers.extend(staged::start(&common, requests, ready.clone())?);
+    }
+    for index in 0..if staged { 0 } else { common.config.workers } {
         let (common, ready) = (Arc::clone(&common), ready.clone());
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         workers.push(thread.spawn(move || worker::run(&common, index as u64, ready))?);

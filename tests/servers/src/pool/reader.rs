@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
         };
         // A worker's write may wait for a slow client; the loop's must not.
         let flags = match self.common.config.style {
-            Style::Pool => 0,
+            Style::Pool | Style::Staged => 0,
             Style::Loop => libc::SOCK_NONBLOCK,
         };
         let accepted = match accept(listener.as_raw_fd(), flags) {
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
         drop(connection);
         job.hand();
         // The queue is closed after this thread has ended.
-        let _ = self.common.queue.push(Handed { slot: Arc::clone(slot), job });
+        self.common.queue.push(Handed { slot: Arc::clone(slot), job });
     }
 
     /// Writes an answer as far as the socket takes it, and asks for the rest of it.

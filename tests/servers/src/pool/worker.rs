@@ -2,8 +2,8 @@
 //! gives them back.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, MutexGuard};
 
 use crate::clock::thread_id;
 use crate::job::Job;
@@ -12,7 +12,7 @@ use crate::poll::Interest;
 use crate::queue::lock;
 use crate::work::Worker;
 
-use super::connection::Connection;
+use super::connection::{Connection, Slot};
 use super::{Common, Handed, Returned, Style};
 
 /// Works until the queue is closed. `ready` is dropped before it takes the first request.
@@ -28,22 +28,38 @@ pub(super) fn run(common: &Common, index: u64, ready: SyncSender<()>) {
                 let mut connection = lock(&slot.connection);
                 let sent = answer(&mut connection, &mut job, &mut worker);
                 job.let_go();
-                connection.answered(job, sent, &common.shared.oracle);
-                let idle = connection.idle() && !common.stopping();
-                drop(connection);
-                // Only one that just waits for bytes needs nobody to look at it now.
-                let again = || common.poller.again(slot.fd, slot.id, Interest::Read);
-                if !idle || again().is_err() {
-                    common.give_back(Returned::Connection(slot));
-                }
+                answered(common, &slot, connection, job, sent);
             }
-            Style::Loop => {
+            Style::Loop | Style::Staged => {
                 job.perform(&mut worker);
                 job.let_go();
                 common.give_back(Returned::Job(Handed { slot, job }));
             }
         }
     }
+    close(common, &mut worker);
+}
+
+/// The answer is out, or cannot be: has the connection read again.
+pub(super) fn answered(
+    common: &Common,
+    slot: &Arc<Slot>,
+    mut connection: MutexGuard<'_, Connection>,
+    job: Job,
+    sent: io::Result<()>,
+) {
+    connection.answered(job, sent, &common.shared.oracle);
+    let idle = connection.idle() && !common.stopping();
+    drop(connection);
+    // Only one that just waits for bytes needs nobody to look at it now.
+    let again = || common.poller.again(slot.fd, slot.id, Interest::Read);
+    if !idle || again().is_err() {
+        common.give_back(Returned::Connection(Arc::clone(slot)));
+    }
+}
+
+/// The worker ends: gives back what it has.
+pub(super) fn close(common: &Common, worker: &mut Worker) {
     let mut record = of_thread(common, Kind::Worker);
     worker.close(&mut record.cuda);
     common.shared.oracle.submit(record);
@@ -56,7 +72,7 @@ fn of_thread(common: &Common, kind: Kind) -> Box<Record> {
     record
 }
 
-fn warm(common: &Common, index: u64, worker: &mut Worker) {
+pub(super) fn warm(common: &Common, index: u64, worker: &mut Worker) {
     let plan = &common.config.options.warm;
     if plan.steps.is_empty() {
         return;
