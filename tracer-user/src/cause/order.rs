@@ -36,7 +36,7 @@ const STALE_NS: u64 = 5_000_000_000;
 /// Over so many responses the two orders are compared; where they differ about one in so many,
 /// nothing is claimed.
 const ORDERLY_WINDOW: u32 = 256;
-const DIFFER_ONE_IN: u32 = 10;
+const DIFFER_ONE_IN: u32 = 16;
 /// Responses in a row that must be in order after a sign that hand-offs and legs are out of step.
 const IN_STEP: u32 = 32;
 /// An item without which its leg was written this often belongs to no request.

@@ -494,7 +494,13 @@ impl<'a> Walk<'a> {
             // They are in the order of their ends; one that began early may end late.
             for outgoing in list.iter().skip(first).filter(|o| o.from_ns < *to) {
                 let (from, to) = (outgoing.from_ns.max(*from), outgoing.to_ns.min(*to));
-                found.push((*tid, from, to));
+                // A loop that serves others meanwhile may have asked for one of those.
+                let serves_others = self.causes.threads.get(tid).is_some_and(|thread| {
+                    self.others(thread, outgoing.from_ns, outgoing.to_ns).is_some()
+                });
+                if !serves_others {
+                    found.push((*tid, from, to));
+                }
             }
         }
         for (tid, from, to) in found {
