@@ -13,6 +13,8 @@ use foldhash::{HashMap, HashSet};
 const MAX_ITEMS: usize = 65_536;
 /// Threads that are handed items.
 const MAX_WORKERS: usize = 65_536;
+/// Wakers of one thread that are told apart.
+const MAX_WAKERS: usize = 8;
 /// Items handed over within one.
 const MAX_CHILDREN: usize = 1_024;
 /// A thread's usual place to wait counts as known from this score on; at most [`MAX_SCORE`].
@@ -56,6 +58,8 @@ pub struct Item {
     pub from: u32,
     /// There was a wake.
     pub woken: bool,
+    /// That thread was seen to hand this one something, now or before.
+    pub from_hands: bool,
     /// Confidence in that wake.
     pub confidence: f64,
     /// Its end, ns; `u64::MAX` while it is open.
@@ -149,6 +153,8 @@ struct Worker {
     /// To whom it gave them back lately, and how sure that is: only that thread hands it any.
     boss: u32,
     boss_score: u8,
+    /// Threads that were seen to wake it where it may have waited for work; the first few.
+    wakers: Vec<u32>,
     /// When the thread was made, where that was seen, ns: what came before was done by another of
     /// the same number.
     since_ns: u64,
@@ -258,6 +264,9 @@ impl Items {
         match mark {
             Mark::Handed { from, object, since_ns, taken_ns, alone, confidence } => {
                 let worker = self.worker(pid, tid);
+                if worker.wakers.len() < MAX_WAKERS && !worker.wakers.contains(&from) {
+                    worker.wakers.push(from);
+                }
                 if worker.boss_score >= HOME_SCORE && worker.boss != from {
                     return;
                 }
@@ -400,6 +409,7 @@ impl Items {
             worked_ns: when.taken_ns,
             from,
             woken: woken.is_some(),
+            from_hands: woken.is_some() || worker.wakers.contains(&from),
             confidence: woken.unwrap_or(1.0),
             end_ns: u64::MAX,
             end: End::Open,

@@ -262,8 +262,15 @@ impl<'a> Walk<'a> {
                 (tid, hi) = (item.from, floor);
             } else {
                 self.note(tid, from_ns, floor, || "taken when the item before it ended".to_owned());
-                let queue = Stretch::observed(PhaseName::Queue, from_ns, floor);
-                self.found.waits_for_worker.push(queue);
+                // Between the reader and this worker there may be others, whose work is no queue.
+                if item.from_hands && item.from == self.request.exchange.last_read.tid {
+                    let queue = Stretch::observed(PhaseName::Queue, from_ns, floor);
+                    self.found.waits_for_worker.push(queue);
+                } else {
+                    let detail = "ambiguous".into();
+                    let unknown = Stretch::observed(PhaseName::Unattributed, from_ns, floor);
+                    self.found.unattributed.push(Stretch { detail, ..unknown });
+                }
                 return;
             }
         }
@@ -476,13 +483,14 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Whether the waker let go of a lock: it waits on the same address itself, or it was never
-    /// handed anything whose result this thread could wait for.
+    /// Whether the waker let go of a lock: it waits on the same address itself, or others wait there
+    /// too and it was never handed anything whose result this thread could wait for.
     fn is_lock(&self, thread: &Thread, tid: u32, edge: &super::Edge, call: Option<Call>) -> bool {
         let Some(call) = call else { return false };
         edge.pid == thread.pid
             && (self.causes.waiters.waits_on(edge.pid, edge.tid, call.object, edge.at_ns)
-                || !self.causes.has_handed(tid, edge.tid, edge.at_ns))
+                || !self.causes.waiters.is_own(thread.pid, tid, call.object)
+                    && !self.causes.has_handed(tid, edge.tid, edge.at_ns))
     }
 
     /// The requests that the request's threads made of others, on the path.
