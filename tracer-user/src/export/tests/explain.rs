@@ -31,6 +31,7 @@ use crate::{
 const LOOP: u32 = TID;
 const WORKER: u32 = 51;
 const HOLDER: u32 = 52;
+const OTHER: u32 = 53;
 const CONN: u64 = 7;
 const EPOLL: u64 = 77;
 const EVENT_FD: u64 = 99;
@@ -130,6 +131,8 @@ impl Session {
         let (lock, queue, event) = ((Call::Futex, LOCK), (Call::Futex, QUEUE), Call::EpollWait);
         let handed = [idle_since, at + 100, at + 130];
         self.wait(WORKER, queue, handed, (LOOP, Call::Futex, QUEUE));
+        // Others wait there too: that is what makes it a lock.
+        self.wait(OTHER, lock, [at + 10, at + 20, at + 25], (0, Call::None, 0));
         let locked = [at + 2_000, at + 4_000, at + 4_050];
         self.wait(WORKER, lock, locked, (HOLDER, Call::Futex, LOCK));
         self.driver([at + 5_000, at + 5_010], Api::CtxSynchronize, [0; 4]);
