@@ -9,7 +9,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
 };
 
 use foldhash::{HashMap, HashSet};
@@ -95,9 +95,9 @@ struct Done {
 #[derive(Debug, Default)]
 struct Producer {
     /// Legs that are open, by their begin and number.
-    open: BTreeMap<(u64, u64), ()>,
+    open: BTreeSet<(u64, u64)>,
     /// Of these, those that were given no item yet.
-    waiting: BTreeMap<(u64, u64), ()>,
+    waiting: BTreeSet<(u64, u64)>,
     /// Items that are nobody's yet, by their begin and number, with how often a response was written
     /// without the item that it was given.
     given: BTreeMap<(u64, u64), u32>,
@@ -155,7 +155,7 @@ impl Producer {
     /// The only open leg that began before a time, where there is exactly one.
     fn only(&self, before_ns: u64) -> Option<u64> {
         let mut found = self.open.range(..=(before_ns, u64::MAX));
-        let ((_, leg), ()) = found.next()?;
+        let (_, leg) = found.next()?;
         found.next().is_none().then_some(*leg)
     }
 }
@@ -305,8 +305,8 @@ impl Order {
         self.by_exchange.insert(exchange, (id, reader));
         let producer = self.producers.entry(reader).or_default();
         producer.last_ns = time_ns;
-        producer.open.insert((time_ns, id), ());
-        producer.waiting.insert((time_ns, id), ());
+        producer.open.insert((time_ns, id));
+        producer.waiting.insert((time_ns, id));
     }
 
     fn close(&mut self, exchange: u64) -> Option<(Leg, u32)> {
@@ -329,7 +329,7 @@ impl Order {
         let Some(producer) = self.producers.get_mut(&item.from) else { return };
         let only = producer.only(item.taken_ns);
         let first = producer.waiting.range(..=(item.taken_ns, u64::MAX)).next();
-        let first = first.map(|(key, ())| *key);
+        let first = first.copied();
         if gives_back {
             producer.given.insert((item.taken_ns, item.id), 0);
             if producer.given.len() > MAX_DONE {
@@ -435,8 +435,7 @@ impl Order {
         }
         let Some(producer) = self.producers.get_mut(&reader) else { return };
         // One that was taken before every leg that is owed something fits none of them.
-        let first_ns =
-            producer.open.first_key_value().map_or(u64::MAX, |((from_ns, _), ())| *from_ns);
+        let first_ns = producer.open.first().map_or(u64::MAX, |(from_ns, _)| *from_ns);
         let first_ns = first_ns.min(leg.from_ns);
         let stale = |done: &Done| {
             items.get(done.item).is_none_or(|item| {
@@ -538,7 +537,7 @@ impl Order {
 
     /// The open leg that was given an item.
     fn leg_given(&self, reader: u32, item: u64) -> Option<u64> {
-        let mut open = self.producers.get(&reader)?.open.keys().map(|(_, id)| *id);
+        let mut open = self.producers.get(&reader)?.open.iter().map(|(_, id)| *id);
         open.find(|id| self.legs.get(id).is_some_and(|leg| leg.handed == Some(item)))
     }
 
@@ -564,16 +563,15 @@ impl Order {
     fn give_out(&mut self, reader: u32) {
         let Some(producer) = self.producers.get_mut(&reader) else { return };
         producer.waiting.clear();
-        for ((from_ns, id), ()) in &producer.open {
+        for (from_ns, id) in &producer.open {
             let Some(leg) = self.legs.get_mut(id) else { continue };
             if leg.handed.is_none_or(|item| !self.owners.contains_key(&item)) {
                 leg.handed = None;
-                producer.waiting.insert((*from_ns, *id), ());
+                producer.waiting.insert((*from_ns, *id));
             }
         }
         for (taken_ns, item) in producer.given.keys() {
-            let Some(((from_ns, id), ())) = producer.waiting.first_key_value() else { continue };
-            let (from_ns, id) = (*from_ns, *id);
+            let Some((from_ns, id)) = producer.waiting.first().copied() else { continue };
             if from_ns > *taken_ns {
                 continue;
             }
