@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use crate::plan::Plan;
 use crate::wire::Io;
@@ -85,4 +86,15 @@ pub fn announce(port: u16) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "listening {port}")?;
     out.flush()
+}
+
+/// How a server of this name ends: with why it could not run on standard error.
+pub fn exit_code(name: &str, ended: Result<(), impl std::fmt::Display>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{name}: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }

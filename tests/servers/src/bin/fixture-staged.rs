@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use servers::options::{Options, announce};
+use servers::options::{Options, announce, exit_code};
 use servers::pool::{self, Config, Style};
 use servers::queue::Waking;
 use servers::signals;
@@ -37,11 +37,5 @@ fn run(args: Args) -> std::io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("fixture-staged: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("fixture-staged", run(Args::parse()))
 }

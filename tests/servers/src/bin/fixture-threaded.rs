@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use servers::bare::Bare;
-use servers::options::{Options, announce};
+use servers::options::{Options, announce, exit_code};
 use servers::{serve, signals};
 
 /// A compiled inference server with a thread per connection and an oracle of its own calls.
@@ -46,11 +46,5 @@ fn run(args: Args) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("fixture-threaded: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("fixture-threaded", run(Args::parse()))
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use servers::options::{Options, announce};
+use servers::options::{Options, announce, exit_code};
 use servers::signals;
 use servers::tasks::{self, Config};
 
@@ -32,11 +32,5 @@ fn run(args: Args) -> std::io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("fixture-tokio: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code("fixture-tokio", run(Args::parse()))
 }
