@@ -12,6 +12,7 @@ pub mod cli;
 pub mod discover;
 pub mod export;
 pub mod gpu;
+pub mod happening;
 pub mod intake;
 pub mod pipeline;
 #[cfg(feature = "live")]

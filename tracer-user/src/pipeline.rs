@@ -3,13 +3,14 @@
 
 mod fuzz;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use fuzz::fuzz;
 
 use crate::{
     export::health::{Coverage, Flow as FlowLine, Health},
     gpu::{self, Gpu},
+    happening::{Happening, Happenings, Kind},
     intake::{
         event::{Event, Losses, ProcFact, Process, What},
         input::{Input, SessionStart},
@@ -25,8 +26,10 @@ const STATISTICS_NS: u64 = 2_000_000_000;
 const MAX_NOTES: usize = 32;
 /// Kinds of flow and process kept apart in the summary.
 const MAX_FLOWS: usize = 256;
-/// Processes whose names are kept.
+/// Processes whose names are kept, and that are known to be alive.
 const MAX_NAMES: usize = 4_096;
+/// How often a loss is a line of the event log at most, ns.
+const LOSSES_EVERY_NS: u64 = 1_000_000_000;
 /// Libraries whose coverage is kept.
 const MAX_LIBRARIES: usize = 256;
 
@@ -42,10 +45,13 @@ pub struct Pipeline {
     losses_since: VecDeque<u64>,
     families: Families,
     names: BTreeMap<u32, String>,
+    alive: BTreeSet<u32>,
     flows: BTreeMap<(String, String), FlowLine>,
     coverage: BTreeMap<String, (u64, u64)>,
     notes: Vec<String>,
     notes_dropped: u64,
+    happenings: Happenings,
+    loss_said_ns: u64,
     now_ns: u64,
     events: Vec<Event>,
     stream_out: Vec<stream::Out>,
@@ -83,10 +89,13 @@ impl Pipeline {
             losses_since: VecDeque::new(),
             families: Families::default(),
             names: BTreeMap::new(),
+            alive: BTreeSet::new(),
             flows: BTreeMap::new(),
             coverage: BTreeMap::new(),
             notes: Vec::new(),
             notes_dropped: 0,
+            happenings: Happenings::default(),
+            loss_said_ns: 0,
             events: Vec::new(),
             stream_out: Vec::new(),
             gpu_out: Vec::new(),
@@ -121,8 +130,10 @@ impl Pipeline {
             What::Cuda(_) => self.families.cuda += 1,
             What::Process(process) => {
                 self.families.process += 1;
-                if matches!(process, Process::MapExec) {
-                    self.timelines.on_map(event.time_ns, event.pid);
+                match process {
+                    Process::MapExec => self.timelines.on_map(event.time_ns, event.pid),
+                    Process::Exit { last: true } => self.ended(event.time_ns, event.pid),
+                    _ => {}
                 }
             }
             What::Sched(_) => self.families.sched += 1,
@@ -131,6 +142,7 @@ impl Pipeline {
                 self.losses.add(losses);
                 let since = self.losses_since.pop_front().unwrap_or(event.time_ns);
                 self.timelines.on_loss(since, event.time_ns);
+                self.lost(event.time_ns);
             }
         }
         self.timelines.on_event(event);
@@ -162,6 +174,9 @@ impl Pipeline {
                     self.names.pop_first();
                 }
                 self.names.insert(*pid, comm.clone());
+                if self.alive.len() < MAX_NAMES && self.alive.insert(*pid) {
+                    self.happened(time_ns, Kind::ProcessStart, "traced from now on", Some(*pid));
+                }
             }
             ProcFact::Coverage { library, hooked, exist, .. } => {
                 if self.coverage.len() < MAX_LIBRARIES {
@@ -187,6 +202,33 @@ impl Pipeline {
             first_unix_ns: unix(flow.first_ns),
             last_unix_ns: unix(flow.last_ns),
         }
+    }
+
+    fn ended(&mut self, time_ns: u64, pid: u32) {
+        if self.alive.remove(&pid) {
+            self.happened(time_ns, Kind::ProcessExit, "ended", Some(pid));
+        }
+    }
+
+    /// Counters are read in every round: one line for each second is enough.
+    fn lost(&mut self, time_ns: u64) {
+        if time_ns.saturating_sub(self.loss_said_ns) >= LOSSES_EVERY_NS {
+            self.loss_said_ns = time_ns;
+            let text = format!("{} events lost so far", self.losses.total());
+            self.happened(time_ns, Kind::Loss, &text, None);
+        }
+    }
+
+    fn happened(&mut self, time_ns: u64, kind: Kind, text: &str, pid: Option<u32>) {
+        let unix_ns = time_ns.saturating_add_signed(self.start.realtime_offset_ns);
+        let service = pid.and_then(|pid| self.names.get(&pid)).cloned();
+        let happening = Happening { pid, service, ..Happening::new(unix_ns, kind, text) };
+        self.happenings.add(happening);
+    }
+
+    /// Lines of the event log since the last call.
+    pub fn happenings(&mut self) -> Vec<Happening> {
+        self.happenings.take()
     }
 
     /// Something that whoever reads the summary has to know.

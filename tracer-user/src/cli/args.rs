@@ -149,6 +149,11 @@ pub struct ShowArgs {
     pub quiet: bool,
 }
 
+/// Whom to tell.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct OutletArgs {}
+
 /// `spanprobe run`.
 #[cfg(feature = "live")]
 #[derive(Clone, Debug, Args)]
@@ -162,6 +167,9 @@ pub struct RunArgs {
     /// What to show.
     #[command(flatten)]
     pub show: ShowArgs,
+    /// Whom to tell.
+    #[command(flatten)]
+    pub outlets: OutletArgs,
 }
 
 /// `spanprobe record`.

@@ -4,6 +4,8 @@ mod args;
 mod explain;
 #[cfg(feature = "live")]
 mod lock;
+#[cfg(feature = "live")]
+mod outlets;
 mod replay;
 #[cfg(feature = "live")]
 mod run;

@@ -18,6 +18,7 @@ use super::{
     ALREADY_RUNNING, NO_TARGET,
     args::{RecordArgs, RunArgs},
     lock::{self, Lock},
+    outlets::{Outlets, Round},
     view::View,
 };
 use crate::{
@@ -40,6 +41,8 @@ const MESSAGES: usize = 64;
 const ERRANDS: usize = 65_536;
 /// How often the view moves on.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
+/// How often those who collect are told how things stand.
+const ROUND_EVERY: Duration = Duration::from_secs(1);
 /// When to say why nothing is seen, and how often again.
 const SILENCE: Duration = Duration::from_secs(5);
 const SILENCE_AGAIN: Duration = Duration::from_secs(30);
@@ -71,6 +74,7 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
             .context("cannot handle signals")?;
     }
     let mut view = View::open(&args.show)?;
+    let outlets = Outlets::open(&args.outlets)?;
     let start = session::start(args.selectors.describe());
     let recording = match record {
         None => None,
@@ -94,7 +98,7 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
     pipeline.push(Input::Start(&start), &mut Vec::new());
     let live = attach(args, &mut view)?;
     let feed = Feed { pipeline, recording, out: Vec::new(), notes: Vec::new(), ready: false };
-    Session { args, stop, view, feed, live, ready_said: false }.run()
+    Session { args, stop, view, outlets, feed, live, ready_said: false }.run()
 }
 
 /// The threads, and what they share with this one.
@@ -199,6 +203,7 @@ struct Session<'a> {
     args: &'a RunArgs,
     stop: Arc<AtomicBool>,
     view: View,
+    outlets: Outlets,
     feed: Feed,
     live: Live,
     ready_said: bool,
@@ -208,6 +213,7 @@ impl Session<'_> {
     fn run(mut self) -> anyhow::Result<ExitCode> {
         let began = Instant::now();
         let mut viewed = began;
+        let mut told = began;
         let mut silence_said: Option<Instant> = None;
         while !self.is_over(began) {
             match self.live.messages.recv_timeout(VIEW_EVERY) {
@@ -218,6 +224,10 @@ impl Session<'_> {
             if viewed.elapsed() >= VIEW_EVERY {
                 viewed = Instant::now();
                 self.show();
+            }
+            if told.elapsed() >= ROUND_EVERY {
+                told = Instant::now();
+                self.tell();
             }
             let due = match silence_said {
                 None => began.elapsed() >= SILENCE,
@@ -264,9 +274,23 @@ impl Session<'_> {
             }
         }
         self.view.take(&self.feed.out);
+        self.outlets.take(&self.feed.out);
         self.feed.out.clear();
+        self.outlets.happened(&self.feed.pipeline.happenings());
         let open = if self.view.wants_open() { self.feed.pipeline.open() } else { Vec::new() };
         self.view.tick(clock::monotonic_ns(), &open, &self.feed.pipeline.health());
+    }
+
+    fn tell(&mut self) {
+        if self.outlets.wants_rounds() {
+            let pipeline = &self.feed.pipeline;
+            self.outlets.round(&Round {
+                now_ns: clock::monotonic_ns(),
+                open: &pipeline.open(),
+                health: &pipeline.health(),
+                families: pipeline.families(),
+            });
+        }
     }
 
     /// Why no request has been seen, as far as can be told.
@@ -279,6 +303,7 @@ impl Session<'_> {
 
     fn end(mut self) -> anyhow::Result<ExitCode> {
         self.show();
+        self.tell();
         let words = self.words();
         let nobody = self.live.counts.adopted.load(Ordering::Relaxed) == 0;
         let dropped = self.live.drain.counts.errands_dropped.load(Ordering::Relaxed);
@@ -303,6 +328,11 @@ impl Session<'_> {
         }
         let open = pipeline.finish(&mut out);
         self.view.take(&out);
+        self.outlets.take(&out);
+        self.outlets.happened(&pipeline.happenings());
+        for note in self.outlets.finish() {
+            self.view.note(&note);
+        }
         self.view.finish(&open, &pipeline.health());
         match recording.map(|mut recording| recording.finish()) {
             None => {}

@@ -506,6 +506,12 @@ pub struct Losses {
 }
 
 impl Losses {
+    /// Everything that was lost, whatever it was.
+    pub fn total(&self) -> u64 {
+        let Self { socket, tcp, cuda, process, sched, recursion } = *self;
+        [socket, tcp, cuda, process, sched, recursion].into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Adds what another report says.
     pub fn add(&mut self, other: &Self) {
         self.socket += other.socket;
