@@ -36,6 +36,9 @@ pub enum Refusal {
     NothingCame,
     /// The waker was in no call that wakes such a waiter: an interrupt ran on top of it.
     NotWaking,
+    /// The waker took from where this thread waits to take as well, and left something: the kernel
+    /// passes the wake on. Who put it there is the one.
+    PassedOn,
     /// The waker acted on something else.
     OtherObject,
     /// It woke itself (a timer).
@@ -51,6 +54,7 @@ impl Refusal {
             Self::NotWaiting => "not waiting for a thread",
             Self::NothingCame => "the wait ended with nothing",
             Self::NotWaking => "the current thread was in no call that wakes it",
+            Self::PassedOn => "passed on by a thread that was woken for the same",
             Self::OtherObject => "the current thread acted on something else",
             Self::Itself => "woken by a timer of its own",
         }
@@ -102,6 +106,11 @@ pub fn edge(
                 Match::No => Match::Unknown,
                 answer => answer,
             }
+        }
+        SchedCall::Read
+            if waker.call == SchedCall::Read && waker.object == call.object && !waker.left =>
+        {
+            return Err(Refusal::PassedOn);
         }
         SchedCall::Read | SchedCall::Accept | SchedCall::Write | SchedCall::Connect
             if wakes_files(&waker) =>

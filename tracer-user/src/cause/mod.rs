@@ -117,6 +117,8 @@ pub struct Causes {
     hands: HashMap<(u32, u32), u64>,
     /// The thread that last took something out of each pipe, `eventfd` or `socketpair`.
     takers: HashMap<u64, u32>,
+    /// The thread that last put something in, with its process.
+    putters: HashMap<u64, (u32, u32)>,
     /// Connections on which the process asks.
     asking: HashSet<u64>,
     told: HashMap<u64, Told>,
@@ -232,6 +234,7 @@ impl Causes {
                 if written && *ret > 0 {
                     // What it wakes runs before the call returns.
                     let at = if *enter_ns == 0 { time_ns } else { *enter_ns };
+                    self.puts(pid, tid, *object);
                     self.signalled((at, time_ns), pid, tid, *object);
                 } else if !written {
                     self.takes(tid, *object, *ret);
@@ -263,6 +266,19 @@ impl Causes {
         if ret > 0 {
             self.takers.insert(object, tid);
         }
+    }
+
+    /// The thread puts something in for others to take.
+    fn puts(&mut self, pid: u32, tid: u32, object: u64) {
+        if self.putters.len() >= MAX_ADDRESSES {
+            self.putters.clear();
+        }
+        self.putters.insert(object, (pid, tid));
+    }
+
+    /// The thread that put in what a thread takes out of an end.
+    fn putter(&self, object: u64) -> Option<(u32, u32)> {
+        self.putters.get(&(object ^ OTHER_END)).or_else(|| self.putters.get(&object)).copied()
     }
 
     /// The thread put something in: it has completed something, unless it reads requests itself.
@@ -305,9 +321,13 @@ impl Causes {
         if sleep.out_ns < call.enter_ns {
             return;
         }
-        let edge = match edge(&self.objects, (pid, tid), Some(call), &sleep) {
-            Ok(edge) => edge,
-            Err(_) => {
+        let edge = edge(&self.objects, (pid, tid), Some(call), &sleep);
+        let passed_on = edge == Err(Refusal::PassedOn);
+        let put = passed_on.then(|| self.putter(call.object).zip(sleep.woken_ns)).flatten();
+        let edge = match (edge, put) {
+            (Ok(edge), _) => edge,
+            (_, Some(((pid, tid), at_ns))) => Edge { pid, tid, at_ns, confidence: 1.0 },
+            (Err(_), None) => {
                 self.counts.refused += 1;
                 return;
             }

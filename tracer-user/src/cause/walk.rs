@@ -549,6 +549,10 @@ impl<'a> Walk<'a> {
     fn children(&mut self, item: &Item, end_ns: u64) {
         for child in self.causes.items.children(item.id) {
             let Some(child) = self.causes.items.get(*child) else { continue };
+            let owner = self.causes.order.owner(child.id);
+            if owner.is_some_and(|owner| owner.exchange != self.request.exchange.id) {
+                continue;
+            }
             self.path.segments.push(Segment {
                 tid: child.tid,
                 from_ns: child.start_ns,

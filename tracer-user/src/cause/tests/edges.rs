@@ -1,5 +1,7 @@
 //! Wakes that are edges, and those that only look like it: one test for each condition.
 
+use tracer_ebpf::wire::sched::OTHER_END;
+
 use super::world::*;
 use crate::{
     cause::{
@@ -179,6 +181,20 @@ fn pipes_and_socketpairs_match_by_their_ends() {
         &objects,
         &wait(SchedCall::EpollWait, EPOLL, woken(by(A, SchedCall::Write, other_end)))
     )));
+}
+
+/// A pipe wakes its readers one after the other: each that leaves something wakes the next.
+#[test]
+fn who_puts_it_there_hands_over_not_who_was_woken_before() {
+    let passed = wait(SchedCall::Read, PIPE_IN, woken(by(A, SchedCall::Read, PIPE_IN)));
+    assert_eq!(judge(&with_pipe(), &passed), Err(Refusal::PassedOn));
+
+    let mut world = World::default();
+    world.signal(MS, A, PIPE_IN ^ OTHER_END, Direction::Out);
+    let sleep = slept(US, 2 * MS, 2 * MS + US, by(23, SchedCall::Read, PIPE_IN));
+    world.waited(B, wait(SchedCall::Read, PIPE_IN, sleep));
+    let item = item_at(&mut world, B, 3 * MS).unwrap();
+    assert_eq!((item.from, item.woken), (A, true));
 }
 
 #[test]
