@@ -58,8 +58,6 @@ pub struct Item {
     pub from: u32,
     /// There was a wake.
     pub woken: bool,
-    /// That thread was seen to hand this one something, now or before.
-    pub from_hands: bool,
     /// Confidence in that wake.
     pub confidence: f64,
     /// Its end, ns; `u64::MAX` while it is open.
@@ -409,7 +407,6 @@ impl Items {
             worked_ns: when.taken_ns,
             from,
             woken: woken.is_some(),
-            from_hands: woken.is_some() || worker.wakers.contains(&from),
             confidence: woken.unwrap_or(1.0),
             end_ns: u64::MAX,
             end: End::Open,
@@ -529,6 +526,11 @@ impl Items {
         }
         self.forget_thread(tid);
         self.masters.insert(tid);
+    }
+
+    /// Whether a thread was seen to hand another one something.
+    pub fn hands(&self, from: u32, to: u32) -> bool {
+        self.workers.get(&to).is_some_and(|worker| worker.wakers.contains(&from))
     }
 
     /// The thread to which this one gives back what it completes, where it does.

@@ -11,6 +11,7 @@ mod history;
 mod item;
 mod objects;
 mod order;
+mod producer;
 pub mod story;
 #[cfg(test)]
 mod tests;

@@ -2,19 +2,19 @@
 //!
 //! A *leg* is a stretch of a request in which its server owes it something: from the read of its
 //! last byte to the first write of the response, and from each write to the next. A thread that
-//! reads requests hands out items; queues are first-in first-out, so the first leg that waits gets
-//! the next item, and the first item that is completed gives the next write. Each of these is right
-//! nine times of ten under load. An item is claimed for a request where it can be no other's, or
-//! where both ways name the same.
+//! reads requests hands out items. An item is claimed for a request where its own thread answered,
+//! where it can be no other's, or where its places in the order of hand-offs and in that of
+//! completions both name that request ([`super::producer`]).
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use foldhash::{HashMap, HashSet};
 
-use super::item::{Change, End, Item, Items};
+use super::{
+    item::{Change, End, Item, Items},
+    producer::{Answer, Producer, Verdict},
+    walk::FOLLOWED,
+};
 use crate::timeline::model::Evidence;
 
 /// Confidence of an item that its own thread answered, of one that can be no other request's, and
@@ -22,29 +22,10 @@ use crate::timeline::model::Evidence;
 const ANSWERED: f64 = 0.99;
 const ONLY: f64 = 0.97;
 const BOTH_WAYS: f64 = 0.95;
-/// Of one that the order of hand-offs gives, where the other order is not known so exactly.
-const HAND_OFFS: f64 = 0.92;
-/// How long a worker may take from giving its item back to its signal, ns.
-const LATE_NS: u64 = 20_000_000;
-/// Of one where two that were taken at about the same time were given the other way round.
-const OTHER_WAY_ROUND: f64 = 0.92;
+/// The same, of one whose worker told of its completion only after the response was written.
+const LATE: f64 = 0.92;
 /// Of one that only one of them gives.
 const ONE_WAY: f64 = 0.5;
-/// Completed items that wait for their response at most, and for how long, ns.
-const MAX_DONE: usize = 4_096;
-const STALE_NS: u64 = 5_000_000_000;
-/// Over so many responses the two orders are compared; where they differ about one in so many,
-/// nothing is claimed.
-const ORDERLY_WINDOW: u32 = 256;
-const DIFFER_ONE_IN: u32 = 16;
-/// Responses in a row that must be in order after a sign that hand-offs and legs are out of step.
-const IN_STEP: u32 = 32;
-/// An item without which its leg was written this often belongs to no request.
-const MISSES: u32 = 2;
-/// How far items and legs may differ in number where order is to mean something: one in so many.
-const TOLERANCE: u64 = 16;
-/// Items and legs after which both numbers are halved.
-const WINDOW: u64 = 512;
 /// Beginnings and ends that may wait for their time; beyond, what comes is dropped.
 const MAX_QUEUE: usize = 1_000_000;
 /// After so long without a request a thread's way of handing out is learned anew, ns.
@@ -78,86 +59,8 @@ pub struct LegMark {
 struct Leg {
     exchange: u64,
     from_ns: u64,
-    /// The item that it was given first.
-    handed: Option<u64>,
-}
-
-/// A completed item that waits for its response.
-#[derive(Clone, Copy, Debug)]
-struct Done {
-    item: u64,
-    /// It was its turn when another's response was written: both orders disagreed there, so they
-    /// cannot agree here.
-    passed_over: bool,
-}
-
-/// What a thread that reads requests hands out and gets back.
-#[derive(Debug, Default)]
-struct Producer {
-    /// Legs that are open, by their begin and number.
-    open: BTreeSet<(u64, u64)>,
-    /// Of these, those that were given no item yet.
-    waiting: BTreeSet<(u64, u64)>,
-    /// Items that are nobody's yet, by their begin and number, with how often a response was written
-    /// without the item that it was given.
-    given: BTreeMap<(u64, u64), u32>,
-    /// Completed items, in order.
-    done: VecDeque<Done>,
-    items: u64,
-    legs: u64,
-    /// Responses since the last sign that hand-offs and legs are out of step.
-    in_step: u32,
-    /// Responses lately about which both orders agreed, and about which they did not.
-    agreed: u32,
-    differed: u32,
-    /// When a request was last read, ns.
-    last_ns: u64,
-}
-
-impl Producer {
-    /// One item for each leg: only then does the order of the one tell that of the other.
-    fn one_each(&self) -> bool {
-        let (more, less) = (self.items.max(self.legs), self.items.min(self.legs));
-        more - less <= more / TOLERANCE + 2
-    }
-
-    /// Whether the two orders mostly agree. Where they do not, agreement may be chance.
-    fn is_orderly(&self) -> bool {
-        self.differed.saturating_mul(DIFFER_ONE_IN) <= self.agreed + self.differed
-    }
-
-    fn compare(&mut self, agree: bool) {
-        if agree {
-            self.agreed += 1;
-        } else {
-            self.differed += 1;
-        }
-        if self.agreed + self.differed > ORDERLY_WINDOW {
-            self.agreed /= 2;
-            self.differed /= 2;
-        }
-    }
-
-    /// Whether legs and items are known to be in step.
-    fn is_in_step(&self) -> bool {
-        self.in_step >= IN_STEP
-    }
-
-    fn count(&mut self, items: u64, legs: u64) {
-        self.items += items;
-        self.legs += legs;
-        if self.items.max(self.legs) > WINDOW {
-            self.items /= 2;
-            self.legs /= 2;
-        }
-    }
-
-    /// The only open leg that began before a time, where there is exactly one.
-    fn only(&self, before_ns: u64) -> Option<u64> {
-        let mut found = self.open.range(..=(before_ns, u64::MAX));
-        let (_, leg) = found.next()?;
-        found.next().is_none().then_some(*leg)
-    }
+    /// Its place among those that its thread read.
+    place: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,50 +79,9 @@ fn only_one(item: &Item, exchange: u64) -> Owner {
     Owner { exchange, evidence, confidence }
 }
 
-/// Whether the item may have been completed before the other, and before the response was written:
-/// a worker that has given its item back may have to wait for a core, or for an interpreter's lock,
-/// before it gets to its signal.
-fn may_be_first(items: &Items, item: u64, other: Option<u64>, leg: &Leg, time_ns: u64) -> bool {
-    let Some(item) = items.get(item) else { return false };
-    // Only where it is known exactly which hand-off it was.
-    let in_time = item.by_ns == item.taken_ns
-        && item.taken_ns >= leg.from_ns
-        && item.worked_ns <= time_ns
-        && item.end_ns <= time_ns.saturating_add(LATE_NS);
-    let other = other.and_then(|other| items.get(other));
-    in_time && other.is_none_or(|other| item.worked_ns <= other.end_ns)
-}
-
-/// Whether this item was surely completed before the other, which was given to the leg that is
-/// answered, and either of them may have been taken first: then they were given the wrong way round.
-fn could_swap(items: &Items, item: u64, other: u64, time_ns: u64) -> bool {
-    let (Some(item), Some(other)) = (items.get(item), items.get(other)) else { return false };
-    // Whose turn it is to be answered is certain, whose turn it was to be taken is not.
-    let answered_first = other.worked_ns > time_ns || item.end_ns < other.worked_ns;
-    item.id != other.id
-        && answered_first
-        && item.taken_ns <= other.by_ns
-        && other.taken_ns <= item.by_ns
-}
-
-/// Other items that may have been taken and completed before this one or after it: neither order
-/// tells them apart.
-fn rivals(
-    items: &Items,
-    given: &BTreeMap<(u64, u64), u32>,
-    item: u64,
-    but: Option<u64>,
-) -> Vec<u64> {
-    let Some(item) = items.get(item) else { return Vec::new() };
-    let others = given.range(..=(item.by_ns, u64::MAX)).map(|((_, id), _)| *id);
-    let is_rival = |other: &u64| {
-        items.get(*other).is_some_and(|other| {
-            other.by_ns >= item.taken_ns
-                && other.worked_ns <= item.end_ns
-                && other.end_ns >= item.worked_ns
-        })
-    };
-    others.filter(|id| *id != item.id && Some(*id) != but).filter(is_rival).collect()
+/// Whether it is known for sure whose an item is.
+fn is_claimed(owners: &HashMap<u64, Owner>, item: u64) -> bool {
+    owners.get(&item).is_some_and(|owner| owner.confidence >= FOLLOWED)
 }
 
 /// Legs and items in the order of time.
@@ -238,8 +100,6 @@ pub struct Order {
     owners: HashMap<u64, Owner>,
     /// Items whose owner was the only one when they began, and that have not ended.
     provisional: HashSet<u64>,
-    /// Items that could have been the one that another leg was given.
-    doubtful: HashSet<u64>,
     /// Items of each exchange.
     owned: HashMap<u64, Vec<u64>>,
 }
@@ -277,7 +137,7 @@ impl Order {
         while self.queue.peek().is_some_and(|Reverse((time_ns, _))| *time_ns <= to_ns) {
             let Some(Reverse((time_ns, what))) = self.queue.pop() else { break };
             match what {
-                What::Opened { exchange, reader } => self.opened(time_ns, exchange, reader),
+                What::Opened { exchange, reader } => self.opened(time_ns, exchange, reader, items),
                 What::Begun(id) => {
                     if let Some(item) = items.get(id) {
                         let gives_back = items.boss(item.tid) == Some(item.from);
@@ -292,31 +152,40 @@ impl Order {
                 What::Written { exchange, writer } => {
                     self.written(time_ns, exchange, writer, items);
                 }
-                What::Forgotten(exchange) => self.drop_exchange(exchange),
+                What::Forgotten(exchange) => {
+                    let reader = self.by_exchange.get(&exchange).map(|(_, reader)| *reader);
+                    self.drop_exchange(exchange);
+                    reader.into_iter().for_each(|reader| self.rest(reader, time_ns, items));
+                }
             }
         }
     }
 
-    fn opened(&mut self, time_ns: u64, exchange: u64, reader: u32) {
+    fn opened(&mut self, time_ns: u64, exchange: u64, reader: u32, items: &Items) {
         self.close(exchange);
+        self.rest(reader, time_ns, items);
         self.next += 1;
         let id = self.next;
-        self.legs.insert(id, Leg { exchange, from_ns: time_ns, handed: None });
+        let place = self.producers.entry(reader).or_default().opened(time_ns, id);
+        self.legs.insert(id, Leg { exchange, from_ns: time_ns, place });
         self.by_exchange.insert(exchange, (id, reader));
-        let producer = self.producers.entry(reader).or_default();
-        producer.last_ns = time_ns;
-        producer.open.insert((time_ns, id));
-        producer.waiting.insert((time_ns, id));
     }
 
     fn close(&mut self, exchange: u64) -> Option<(Leg, u32)> {
         let (id, reader) = self.by_exchange.remove(&exchange)?;
         let leg = self.legs.remove(&id)?;
         if let Some(producer) = self.producers.get_mut(&reader) {
-            producer.open.remove(&(leg.from_ns, id));
-            producer.waiting.remove(&(leg.from_ns, id));
+            producer.closed(leg.from_ns, id);
         }
         Some((leg, reader))
+    }
+
+    /// Where a thread owes nothing to anybody, its counts begin anew.
+    fn rest(&mut self, reader: u32, time_ns: u64, items: &Items) {
+        let owners = &self.owners;
+        if let Some(producer) = self.producers.get_mut(&reader) {
+            producer.rest(time_ns, items, |id| is_claimed(owners, id));
+        }
     }
 
     /// `gives_back`: the thread tells who handed it the item of its completion. One that does not
@@ -327,45 +196,15 @@ impl Order {
             return;
         }
         let Some(producer) = self.producers.get_mut(&item.from) else { return };
-        let only = producer.only(item.taken_ns);
-        let first = producer.waiting.range(..=(item.taken_ns, u64::MAX)).next();
-        let first = first.copied();
         if gives_back {
-            producer.given.insert((item.taken_ns, item.id), 0);
-            if producer.given.len() > MAX_DONE {
-                producer.given.pop_first();
-            }
+            producer.add(item.id);
         }
-        // Who is woken from a queue that several share may find it empty.
-        let alone = item.by_ns == item.taken_ns;
-        if gives_back && alone && first.is_none() {
-            producer.in_step = 0;
-        }
-        if let Some(key) = first.filter(|_| gives_back) {
-            producer.waiting.remove(&key);
-            if producer.waiting.is_empty() {
-                // Whatever was missed, nobody waits for it.
-                producer.in_step = IN_STEP;
-            }
-            if let Some(leg) = self.legs.get_mut(&key.1) {
-                leg.handed = Some(item.id);
-            }
-        }
+        let only = producer.only((item.taken_ns, item.taken_ns));
         if let Some(leg) = only.and_then(|leg| self.legs.get(&leg)) {
             // Until it ends, when more is known of what it can have been.
             let owner = only_one(item, leg.exchange);
             self.own(item.id, owner);
             self.provisional.insert(item.id);
-        }
-    }
-
-    fn claim_only(&mut self, item: &Item, leg: u64) {
-        let Some(leg) = self.legs.get_mut(&leg) else { return };
-        let given = leg.handed.replace(item.id).filter(|id| *id != item.id);
-        let exchange = leg.exchange;
-        self.own(item.id, only_one(item, exchange));
-        if given.is_some() {
-            self.give_out(item.from);
         }
     }
 
@@ -391,195 +230,66 @@ impl Order {
             self.forget_item(item.id);
         }
         let Some(producer) = self.producers.get_mut(&item.from) else { return };
-        if item.end == End::Idle {
-            // It found nothing there: what it was given is still to be had.
-            let reader = item.from;
-            producer.given.remove(&(item.taken_ns, item.id));
-            if self.leg_given(reader, item.id).is_some() {
-                self.give_out(reader);
-            }
+        // It found nothing there, or tells itself whose it was.
+        if matches!(item.end, End::Idle | End::Reply(_)) {
+            producer.remove(item.id);
             return;
         }
-        if matches!(item.end, End::Reply(_)) {
-            return;
-        }
-        producer.count(1, 0);
-        let only = producer.only(item.by_ns);
+        producer.add(item.id);
+        producer.count_item();
+        let only = producer.only((item.taken_ns, item.by_ns));
         if self.owners.contains_key(&item.id) {
             return;
         }
-        if let Some(leg) = only {
-            producer.given.remove(&(item.taken_ns, item.id));
-            self.claim_only(item, leg);
-            return;
-        }
-        producer.done.push_back(Done { item: item.id, passed_over: false });
-        if producer.done.len() > MAX_DONE {
-            producer.done.pop_front();
+        if let Some(leg) = only.and_then(|leg| self.legs.get(&leg)) {
+            self.own(item.id, only_one(item, leg.exchange));
         }
     }
 
     fn written(&mut self, time_ns: u64, exchange: u64, writer: u32, items: &Items) {
         let Some((leg, reader)) = self.close(exchange) else { return };
-        if writer != reader {
+        let answer = Answer { from_ns: leg.from_ns, time_ns, place: leg.place };
+        if writer == reader {
+            self.answered(reader, exchange, &answer, items);
+        } else {
             if let Some(item) = items.at(writer, time_ns) {
                 let chained = item.woken && item.from == reader && item.start_ns >= leg.from_ns;
                 let evidence = if chained { Evidence::WakeChain } else { Evidence::Order };
                 self.own(item.id, Owner { exchange, evidence, confidence: ANSWERED });
             }
+            if let Some(producer) = self.producers.get_mut(&reader) {
+                producer.left_out(&answer);
+            }
+        }
+        self.rest(reader, time_ns, items);
+    }
+
+    /// The thread that read the request answered it: with whose work?
+    fn answered(&mut self, reader: u32, exchange: u64, answer: &Answer, items: &Items) {
+        // What was not seen to end before the answer may have been another's.
+        for item in self.owned.get(&exchange).cloned().unwrap_or_default() {
+            if self.provisional.contains(&item) {
+                self.forget_item(item);
+            }
+        }
+        let Some(producer) = self.producers.get_mut(&reader) else { return };
+        let owners = &self.owners;
+        let in_leg = |id: &&u64| {
+            is_claimed(owners, **id)
+                && items.get(**id).is_some_and(|item| item.by_ns >= answer.from_ns)
+        };
+        if self.owned.get(&exchange).is_some_and(|list| list.iter().find(in_leg).is_some()) {
+            producer.known(answer, items);
             return;
         }
-        // It was answered before its item was seen to end: then it may have been another's.
-        if let Some(item) = leg.handed.filter(|item| self.provisional.contains(item)) {
-            self.forget_item(item);
-        }
-        let Some(producer) = self.producers.get_mut(&reader) else { return };
-        // One that was taken before every leg that is owed something fits none of them.
-        let first_ns = producer.open.first().map_or(u64::MAX, |(from_ns, _)| *from_ns);
-        let first_ns = first_ns.min(leg.from_ns);
-        let stale = |done: &Done| {
-            items.get(done.item).is_none_or(|item| {
-                item.by_ns < first_ns || item.end_ns.saturating_add(STALE_NS) < time_ns
-            })
-        };
-        while producer.done.front().is_some_and(stale) {
-            producer.done.pop_front();
-        }
-        let fits = |done: &Done| {
-            let item = items.get(done.item);
-            item.is_some_and(|i| i.by_ns >= leg.from_ns && i.end_ns <= time_ns)
-        };
-        let at = producer.done.iter().position(fits);
-        let first = at.and_then(|at| producer.done.get(at)).copied();
-        let handed = leg.handed;
-        if first.is_some() || handed.is_some() {
-            producer.count(0, 1);
-        }
-        producer.in_step = (producer.in_step + 1).min(IN_STEP);
-        let one_each = producer.one_each() && producer.is_in_step();
-        if handed.is_some_and(|id| self.owners.contains_key(&id)) {
-            return;
-        }
-        let agree = first.map(|done| done.item) == handed
-            || first
-                .zip(handed)
-                .is_some_and(|(first, handed)| could_swap(items, first.item, handed, time_ns));
-        producer.compare(agree);
-        // What is handed out from a queue that several share may be out of step from here on.
-        let shared =
-            handed.and_then(|id| items.get(id)).is_some_and(|item| item.by_ns != item.taken_ns);
-        if !agree && shared {
-            producer.in_step = 0;
-        }
-        let one_each = one_each && producer.is_orderly();
-        let mut doubtful = false;
-        if let Some(Done { item, .. }) = first {
-            let but = handed.filter(|handed| *handed != item);
-            let rivals = rivals(items, &producer.given, item, but);
-            doubtful = !rivals.is_empty() || self.doubtful.contains(&item);
-            self.doubtful.extend(rivals);
-        }
-        let claim = |evidence, confidence| Owner { exchange, evidence, confidence };
-        let (item, owner) = match (first, handed) {
-            (Some(Done { item, passed_over: false }), Some(handed))
-                if item == handed && one_each && !doubtful =>
-            {
-                (item, claim(Evidence::Order, BOTH_WAYS))
-            }
-            // What it was given was still being worked on, and in which order these two were taken is
-            // not known: it was the other way round.
-            (Some(Done { item, .. }), Some(handed))
-                if one_each && could_swap(items, item, handed, time_ns) && !doubtful =>
-            {
-                self.swap(reader, item, handed);
-                (item, claim(Evidence::Order, OTHER_WAY_ROUND))
-            }
-            // Which of the two was completed first is not known: they are no two orders.
-            (first, Some(handed))
-                if one_each
-                    && may_be_first(items, handed, first.map(|done| done.item), &leg, time_ns) =>
-            {
-                (handed, claim(Evidence::Order, HAND_OFFS))
-            }
-            // Both were completed: who was handed which tells more than whose turn it is to be
-            // answered.
-            (Some(_), Some(handed)) if producer.done.iter().any(|done| done.item == handed) => {
-                if let Some(first) = at.and_then(|at| producer.done.get_mut(at)) {
-                    first.passed_over = true;
-                }
-                (handed, claim(Evidence::Ambiguous, ONE_WAY))
-            }
-            (first, handed) => {
-                // One that is still worked on is no mistake.
-                let at_work =
-                    |id: &u64| items.get(*id).is_some_and(|item| item.worked_ns > time_ns);
-                self.realign(reader, handed.filter(|id| !at_work(id)), items);
-                let Some(Done { item, .. }) = first else { return };
-                (item, claim(Evidence::Ambiguous, ONE_WAY))
-            }
-        };
-        if let Some(producer) = self.producers.get_mut(&reader) {
-            producer.done.retain(|done| done.item != item);
-            if let Some(item) = items.get(item) {
-                producer.given.remove(&(item.taken_ns, item.id));
-            }
-        }
-        self.own(item, owner);
-    }
-
-    /// Gives the leg that one item was given the other one instead.
-    fn swap(&mut self, reader: u32, item: u64, other: u64) {
-        let leg = self.leg_given(reader, item).and_then(|id| self.legs.get_mut(&id));
-        if let Some(leg) = leg {
-            leg.handed = Some(other);
-        }
-    }
-
-    /// The open leg that was given an item.
-    fn leg_given(&self, reader: u32, item: u64) -> Option<u64> {
-        let mut open = self.producers.get(&reader)?.open.iter().map(|(_, id)| *id);
-        open.find(|id| self.legs.get(id).is_some_and(|leg| leg.handed == Some(item)))
-    }
-
-    /// A response was written without the item that it was given: one hand-off was missed, or one
-    /// was none. From there on every leg would be given its neighbour's item, so they are given out
-    /// anew. `without`: that item; the second time it happens to one, it belongs to no request.
-    fn realign(&mut self, reader: u32, without: Option<u64>, items: &Items) {
-        let Some(producer) = self.producers.get_mut(&reader) else { return };
-        producer.in_step = 0;
-        if let Some(item) = without.and_then(|id| items.get(id)) {
-            let key = (item.taken_ns, item.id);
-            let misses = producer.given.get(&key).map_or(MISSES, |misses| misses + 1);
-            if misses >= MISSES {
-                producer.given.remove(&key);
-            } else {
-                producer.given.insert(key, misses);
-            }
-        }
-        self.give_out(reader);
-    }
-
-    /// Gives the items that are nobody's yet to the legs that have none of their own, in order.
-    fn give_out(&mut self, reader: u32) {
-        let Some(producer) = self.producers.get_mut(&reader) else { return };
-        producer.waiting.clear();
-        for (from_ns, id) in &producer.open {
-            let Some(leg) = self.legs.get_mut(id) else { continue };
-            if leg.handed.is_none_or(|item| !self.owners.contains_key(&item)) {
-                leg.handed = None;
-                producer.waiting.insert((*from_ns, *id));
-            }
-        }
-        for (taken_ns, item) in producer.given.keys() {
-            let Some((from_ns, id)) = producer.waiting.first().copied() else { continue };
-            if from_ns > *taken_ns {
-                continue;
-            }
-            producer.waiting.remove(&(from_ns, id));
-            if let Some(leg) = self.legs.get_mut(&id) {
-                leg.handed = Some(*item);
-            }
-        }
+        let (item, evidence, confidence) =
+            match producer.match_up(answer, items, |id| !is_claimed(owners, id)) {
+                Verdict::Both(item) => (item, Evidence::Order, BOTH_WAYS),
+                Verdict::Late(item) => (item, Evidence::Order, LATE),
+                Verdict::Guess(item) => (item, Evidence::Ambiguous, ONE_WAY),
+                Verdict::Nothing => return,
+            };
+        self.own(item, Owner { exchange, evidence, confidence });
     }
 
     /// Whose an item is.
@@ -595,7 +305,6 @@ impl Order {
     /// An item is forgotten.
     pub fn forget_item(&mut self, item: u64) {
         self.provisional.remove(&item);
-        self.doubtful.remove(&item);
         if let Some(owner) = self.owners.remove(&item)
             && let Some(list) = self.owned.get_mut(&owner.exchange)
         {
@@ -617,12 +326,6 @@ impl Order {
     /// can own it.
     pub fn forget_before(&mut self, time_ns: u64) {
         self.producers.retain(|_, producer| {
-            while let Some((key, _)) = producer.given.first_key_value() {
-                if key.0 >= time_ns {
-                    break;
-                }
-                producer.given.pop_first();
-            }
             !producer.open.is_empty() || producer.last_ns.saturating_add(QUIET_NS) >= time_ns
         });
     }
@@ -644,7 +347,6 @@ impl Order {
         for item in self.owned.remove(&exchange).unwrap_or_default() {
             self.owners.remove(&item);
             self.provisional.remove(&item);
-            self.doubtful.remove(&item);
         }
     }
 }

@@ -263,7 +263,8 @@ impl<'a> Walk<'a> {
             } else {
                 self.note(tid, from_ns, floor, || "taken when the item before it ended".to_owned());
                 // Between the reader and this worker there may be others, whose work is no queue.
-                if item.from_hands && item.from == self.request.exchange.last_read.tid {
+                let hands = self.causes.items.hands(item.from, item.tid);
+                if hands && item.from == self.request.exchange.last_read.tid {
                     let queue = Stretch::observed(PhaseName::Queue, from_ns, floor);
                     self.found.waits_for_worker.push(queue);
                 } else {
