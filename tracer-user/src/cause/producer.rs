@@ -18,8 +18,13 @@ const LATE_NS: u64 = 20_000_000;
 const MAX_LIVE: usize = 1_024;
 /// Legs that were written lately and may have another item, at most.
 const MAX_CLOSED: usize = 256;
-/// Responses in a row that must be in step after a sign that the counts are not.
-const IN_STEP: u32 = 32;
+/// Responses over which it is watched whether legs and items are in step, how many of them may fit
+/// no item, and how far off the counts are thought to be at most.
+const WATCHED: usize = 16;
+const MAY_DIFFER: usize = 2;
+const FAR: i64 = 4;
+/// Responses of which both orders must have agreed before one tells more than the other.
+const KNOWN: u32 = 32;
 /// Over so many responses the two orders are compared; where they differ about one in so many,
 /// nothing is claimed.
 const ORDERLY_WINDOW: u32 = 256;
@@ -30,11 +35,6 @@ const LATE_ONE_IN: u32 = 64;
 const TOLERANCE: u64 = 16;
 /// Items and legs after which both numbers are halved.
 const WINDOW: u64 = 512;
-/// Responses over which it is watched that all that was completed is answered in the end.
-const SLACKS: usize = 64;
-/// Items in a row that must be off by the same number before that is believed.
-const SHIFTS: u32 = 8;
-
 /// A leg that is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
@@ -78,7 +78,7 @@ impl Signals {
     }
 
     fn are_in_turn(&self) -> bool {
-        self.in_turn >= IN_STEP && self.late.saturating_mul(LATE_ONE_IN) <= self.in_turn
+        self.in_turn >= KNOWN && self.late.saturating_mul(LATE_ONE_IN) <= self.in_turn
     }
 }
 
@@ -89,10 +89,6 @@ fn is_exact(item: &Item) -> bool {
 
 /// From the least to the most.
 type Bounds = (u64, u64);
-
-fn overlaps((from, to): Bounds, at: i64) -> bool {
-    i64::try_from(from).is_ok_and(|from| from <= at) && i64::try_from(to).is_ok_and(|to| at <= to)
-}
 
 /// When an item was taken.
 fn taken(item: &Item) -> Bounds {
@@ -111,6 +107,24 @@ struct Closed {
     /// It has an item, as far as can be told.
     served: bool,
 }
+
+/// By how much items would have to be ahead of legs in either order so that this item were the
+/// response's: bounds for hand-offs, and for completions.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    takes: (i64, i64),
+    completions: (i64, i64),
+}
+
+impl Ahead {
+    fn allows(&self, takes: i64, completions: i64) -> bool {
+        let within = |(from, to): (i64, i64), at| from <= at && at <= to;
+        within(self.takes, takes) && within(self.completions, completions)
+    }
+}
+
+/// The items that a response could have had.
+type Fits = Vec<Ahead>;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -131,12 +145,12 @@ pub(super) struct Producer {
     /// By how much items are ahead of legs in the order of completions, and of hand-offs.
     completions_ahead: i64,
     takes_ahead: i64,
-    /// How many completed items were not answered yet after each response lately.
-    slacks: VecDeque<i64>,
-    /// By how much hand-offs were last seen to be off, and how often in a row.
-    shift: (i64, u32),
-    /// Responses since the last sign that something is out of step.
-    in_step: u32,
+    /// The last responses, with the items that each could have had.
+    watched: VecDeque<Fits>,
+    /// Responses until the counts are looked into again, where they are out of step.
+    patience: usize,
+    /// Nothing was owed to anybody at some time: from there on the counts are known.
+    anchored: bool,
     /// Items and legs, lately.
     items: u64,
     legs: u64,
@@ -151,9 +165,6 @@ pub(super) struct Producer {
 impl Producer {
     /// A leg begins. Its place.
     pub(super) fn opened(&mut self, time_ns: u64, leg: u64) -> u64 {
-        if self.open.is_empty() {
-            self.in_step = IN_STEP;
-        }
         self.last_ns = time_ns;
         self.open.insert((time_ns, leg));
         self.read += 1;
@@ -184,11 +195,11 @@ impl Producer {
             let later = |item: &Item| item.by_ns > time_ns && item.end_ns > time_ns;
             !owned(*id) && items.get(*id).is_some_and(later)
         });
+        self.anchored |= self.read > 0;
         (self.retired, self.read, self.written) = (0, 0, 0);
         (self.completions_ahead, self.takes_ahead) = (0, 0);
         self.without.clear();
-        self.slacks.clear();
-        self.shift = (0, 0);
+        self.watched.clear();
     }
 
     /// An item may be one of its legs'.
@@ -199,7 +210,6 @@ impl Producer {
         if self.live.len() >= MAX_LIVE {
             self.live.remove(0);
             self.retired += 1;
-            self.in_step = 0;
         }
         self.live.push(item);
     }
@@ -241,7 +251,6 @@ impl Producer {
             self.agreed /= 2;
             self.differed /= 2;
         }
-        self.in_step = if agree { (self.in_step + 1).min(IN_STEP) } else { 0 };
     }
 
     /// The only leg whose item one that was taken within these bounds can be, where there is
@@ -302,9 +311,8 @@ impl Producer {
             return Verdict::Nothing;
         }
         self.count(0, 1);
-        let completion = self.written.cast_signed() + self.completions_ahead;
         let holes = self.without.range(..answer.place).count() as u64;
-        let take = answer.place.saturating_sub(holes).cast_signed() + self.takes_ahead;
+        let turn = (answer.place.saturating_sub(holes).cast_signed(), self.written.cast_signed());
         self.written += 1;
         // What is to be this leg's was taken and completed while it was open.
         let within = |(from, to): Bounds| {
@@ -313,33 +321,37 @@ impl Producer {
         let place = |item: &Item, bounds: fn(&Item) -> Bounds| {
             self.place(&live, item.id, within(bounds(item)), bounds)
         };
-        let in_turn: Vec<&Item> = fitting
-            .iter()
-            .filter(|item| overlaps(place(item, completed), completion))
-            .copied()
-            .collect();
-        let both: Vec<&Item> = in_turn
-            .iter()
-            .filter(|item| overlaps(place(item, taken), take) && free(item.id))
-            .copied()
-            .collect();
-        let shift = match in_turn.as_slice() {
-            [one] => Some(place(one, taken)).filter(|(from, to)| from == to).map(|(at, _)| at),
-            _ => None,
+        let ahead = |(from, to): Bounds, turn: i64| {
+            (from.cast_signed().saturating_sub(turn), to.cast_signed().saturating_sub(turn))
         };
+        let fits: Fits = fitting
+            .iter()
+            .map(|item| Ahead {
+                takes: ahead(place(item, taken), turn.0),
+                completions: ahead(place(item, completed), turn.1),
+            })
+            .collect();
+        self.watch(fits.clone());
+        let both: Vec<&Item> = fitting
+            .iter()
+            .zip(&fits)
+            .filter(|(item, fit)| {
+                fit.allows(self.takes_ahead, self.completions_ahead) && free(item.id)
+            })
+            .map(|(item, _)| *item)
+            .collect();
         let done = |before_ns: u64| {
             live.iter().filter(|item| item.end_ns < before_ns).count() as u64 + self.retired
         };
-        let slack = done(answer.time_ns.saturating_add(1)).cast_signed()
-            - self.written.cast_signed()
-            - self.completions_ahead;
+        let completion = turn.1 + self.completions_ahead;
         // Its signal was the next.
         let is_next = |item: &&Item| {
             item.end_ns <= answer.time_ns && done(item.end_ns).cast_signed() == completion
         };
         let next = both.iter().copied().find(is_next);
-        let is_known = self.agreed >= IN_STEP;
-        let sure = self.one_each() && self.in_step >= IN_STEP && self.is_orderly();
+        let is_known = self.agreed >= KNOWN;
+        let counted = self.anchored || self.watched.len() >= WATCHED;
+        let sure = counted && self.one_each() && self.is_in_step() && self.is_orderly();
         let verdict = match (both.as_slice(), next) {
             ([one], Some(_)) if sure => Verdict::Both(one.id),
             ([one], None)
@@ -361,10 +373,6 @@ impl Producer {
         }
         self.compare(!both.is_empty());
         self.close_up(answer, verdict != Verdict::Nothing);
-        if let Some(at) = shift {
-            self.shifted(at.cast_signed() - take);
-        }
-        self.slack(slack);
         self.retire(answer, items);
         verdict
     }
@@ -386,30 +394,42 @@ impl Producer {
         (self.retired + sure, self.retired + maybe)
     }
 
-    /// How far an item was from its place in the order of hand-offs.
-    fn shifted(&mut self, by: i64) {
-        self.shift = if self.shift.0 == by { (by, self.shift.1 + 1) } else { (by, 1) };
-        if by != 0 && self.shift.1 >= SHIFTS {
-            self.takes_ahead += by;
-            self.shift = (0, 0);
-            self.in_step = 0;
-        }
+    /// How many of the last responses could have had an item if items were so far ahead.
+    fn fitting(&self, takes: i64, completions: i64) -> usize {
+        let fits = |fits: &&Fits| fits.iter().any(|fit| fit.allows(takes, completions));
+        self.watched.iter().filter(fits).count()
     }
 
-    /// How many items were completed and not answered yet after a response. A loop comes to the end
-    /// of them now and then; where it never does, that many belong to nobody.
-    fn slack(&mut self, slack: i64) {
-        if self.slacks.len() >= SLACKS {
-            self.slacks.pop_front();
+    fn is_in_step(&self) -> bool {
+        let fitting = self.fitting(self.takes_ahead, self.completions_ahead);
+        self.watched.len() - fitting <= MAY_DIFFER
+    }
+
+    /// Takes note of what a response could have had. Where the last ones fit badly, something was
+    /// missed, or belongs to nobody: by how much the counts are off shows in how they would fit.
+    fn watch(&mut self, fits: Fits) {
+        if self.watched.len() >= WATCHED {
+            self.watched.pop_front();
         }
-        self.slacks.push_back(slack);
-        let least = self.slacks.iter().copied().min().unwrap_or(0);
-        if least < 0 && self.slacks.iter().filter(|slack| **slack < 0).count() >= SHIFTS as usize
-            || least > 0 && self.slacks.len() >= SLACKS
-        {
-            self.completions_ahead += least;
-            self.slacks.clear();
-            self.in_step = 0;
+        self.watched.push_back(fits);
+        self.patience = self.patience.saturating_sub(1);
+        if self.is_in_step() || self.patience > 0 || self.watched.len() < WATCHED {
+            return;
+        }
+        self.patience = WATCHED / 4;
+        let near = |at: i64| at.saturating_sub(FAR)..=at.saturating_add(FAR);
+        let (takes, completions) = (self.takes_ahead, self.completions_ahead);
+        let mut best = (self.fitting(takes, completions), takes, completions);
+        for takes in near(takes) {
+            for completions in near(completions) {
+                let fitting = self.fitting(takes, completions);
+                if fitting > best.0 {
+                    best = (fitting, takes, completions);
+                }
+            }
+        }
+        if best.0 >= WATCHED - MAY_DIFFER {
+            (_, self.takes_ahead, self.completions_ahead) = best;
         }
     }
 
