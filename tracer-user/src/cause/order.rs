@@ -278,8 +278,8 @@ impl Order {
             is_claimed(owners, **id)
                 && items.get(**id).is_some_and(|item| item.by_ns >= answer.from_ns)
         };
-        if self.owned.get(&exchange).is_some_and(|list| list.iter().find(in_leg).is_some()) {
-            producer.known(answer, items);
+        if let Some(item) = self.owned.get(&exchange).and_then(|list| list.iter().find(in_leg)) {
+            producer.known(answer, *item, items);
             return;
         }
         let (item, evidence, confidence) =

@@ -18,19 +18,26 @@ const LATE_NS: u64 = 20_000_000;
 const MAX_LIVE: usize = 1_024;
 /// Legs that were written lately and may have another item, at most.
 const MAX_CLOSED: usize = 256;
-/// Responses over which it is watched whether legs and items are in step, how many of them may fit
-/// no item, and how far off the counts are thought to be at most.
+/// Responses over which it is watched whether legs and items are in step, and how many of them may
+/// fit no item.
 const WATCHED: usize = 16;
 const MAY_DIFFER: usize = 2;
-const FAR: i64 = 4;
-/// Responses of which both orders must have agreed before one tells more than the other.
+/// Where the counts are looked for once they are out of step.
+const NEAR: i64 = 4;
+const MAX_GUESSES: usize = 256;
+/// As how many differences it counts that they had to be found again.
+const FOUND_AGAIN: u32 = 4;
+/// Responses of which both orders must have agreed before they are believed, and before one tells more than the other.
+const AGREED: u32 = 8;
 const KNOWN: u32 = 32;
 /// Over so many responses the two orders are compared; where they differ about one in so many,
 /// nothing is claimed.
 const ORDERLY_WINDOW: u32 = 256;
 const DIFFER_ONE_IN: u32 = 16;
-/// Signals that are late tell nothing of the order any more where they are one in so many.
-const LATE_ONE_IN: u32 = 64;
+/// Signals over which it is watched whether any is late. They tell nothing of the order any more
+/// where one in so many is.
+const SIGNALS_WINDOW: u32 = 4_096;
+const LATE_ONE_IN: u32 = 512;
 /// How far items and legs may differ in number where order is to mean something: one in so many.
 const TOLERANCE: u64 = 16;
 /// Items and legs after which both numbers are halved.
@@ -71,7 +78,7 @@ impl Signals {
     fn count(&mut self, in_turn: bool) {
         let count = if in_turn { &mut self.in_turn } else { &mut self.late };
         *count += 1;
-        if self.in_turn + self.late > ORDERLY_WINDOW {
+        if self.in_turn + self.late > SIGNALS_WINDOW {
             self.in_turn /= 2;
             self.late /= 2;
         }
@@ -241,7 +248,8 @@ impl Producer {
 
     /// Whether the two orders mostly agree. Where they do not, agreement may be chance.
     fn is_orderly(&self) -> bool {
-        self.differed.saturating_mul(DIFFER_ONE_IN) <= self.agreed + self.differed
+        // The first few may differ: what came before tracing began is not known.
+        self.differed.saturating_mul(DIFFER_ONE_IN) <= self.agreed + self.differed + KNOWN
     }
 
     fn compare(&mut self, agree: bool) {
@@ -281,12 +289,45 @@ impl Producer {
         self.close_up(answer, true);
     }
 
-    /// A leg is answered whose item is known otherwise: it keeps its place in the orders.
-    pub(super) fn known(&mut self, answer: &Answer, items: &Items) {
+    /// A leg is answered whose item is known otherwise: that tells whether the counts are in step.
+    pub(super) fn known(&mut self, answer: &Answer, item: u64, items: &Items) {
+        let live = self.live(items);
+        let turn = self.turn(answer);
+        let ahead = live.iter().find(|other| other.id == item).map(|item| {
+            let ahead = self.ahead(&live, item, answer, turn);
+            (ahead, ahead.allows(self.takes_ahead, self.completions_ahead))
+        });
         self.count(0, 1);
         self.written += 1;
+        if let Some((ahead, agrees)) = ahead {
+            self.watch(vec![ahead]);
+            self.compare(agrees);
+        }
         self.close_up(answer, true);
         self.retire(answer, items);
+    }
+
+    fn live<'a>(&self, items: &'a Items) -> Vec<&'a Item> {
+        self.live.iter().filter_map(|id| items.get(*id)).collect()
+    }
+
+    /// Whose turn it is: in the order of hand-offs, and in that of completions.
+    fn turn(&self, answer: &Answer) -> (i64, i64) {
+        let holes = self.without.range(..answer.place).count() as u64;
+        (answer.place.saturating_sub(holes).cast_signed(), self.written.cast_signed())
+    }
+
+    /// By how much items would have to be ahead if this one were the leg's.
+    fn ahead(&self, live: &[&Item], item: &Item, answer: &Answer, turn: (i64, i64)) -> Ahead {
+        let bounds = |bounds: fn(&Item) -> Bounds, turn: i64| {
+            // What is to be this leg's was taken and completed while it was open.
+            let (from, to) = bounds(item);
+            let from = from.max(answer.from_ns);
+            let to = to.min(answer.time_ns).max(answer.from_ns);
+            let (first, last) = self.place(live, item.id, (from, to), bounds);
+            (first.cast_signed().saturating_sub(turn), last.cast_signed().saturating_sub(turn))
+        };
+        Ahead { takes: bounds(taken, turn.0), completions: bounds(completed, turn.1) }
     }
 
     /// Which item a leg that is answered had. `free`: it is no other's for sure.
@@ -296,7 +337,7 @@ impl Producer {
         items: &Items,
         free: impl Fn(u64) -> bool,
     ) -> Verdict {
-        let live: Vec<&Item> = self.live.iter().filter_map(|id| items.get(*id)).collect();
+        let live = self.live(items);
         let fits = |item: &&&Item| {
             item.by_ns >= answer.from_ns
                 && item.taken_ns <= answer.time_ns
@@ -311,26 +352,9 @@ impl Producer {
             return Verdict::Nothing;
         }
         self.count(0, 1);
-        let holes = self.without.range(..answer.place).count() as u64;
-        let turn = (answer.place.saturating_sub(holes).cast_signed(), self.written.cast_signed());
+        let turn = self.turn(answer);
         self.written += 1;
-        // What is to be this leg's was taken and completed while it was open.
-        let within = |(from, to): Bounds| {
-            (from.max(answer.from_ns), to.min(answer.time_ns).max(answer.from_ns))
-        };
-        let place = |item: &Item, bounds: fn(&Item) -> Bounds| {
-            self.place(&live, item.id, within(bounds(item)), bounds)
-        };
-        let ahead = |(from, to): Bounds, turn: i64| {
-            (from.cast_signed().saturating_sub(turn), to.cast_signed().saturating_sub(turn))
-        };
-        let fits: Fits = fitting
-            .iter()
-            .map(|item| Ahead {
-                takes: ahead(place(item, taken), turn.0),
-                completions: ahead(place(item, completed), turn.1),
-            })
-            .collect();
+        let fits: Fits = fitting.iter().map(|item| self.ahead(&live, item, answer, turn)).collect();
         self.watch(fits.clone());
         let both: Vec<&Item> = fitting
             .iter()
@@ -350,8 +374,9 @@ impl Producer {
         };
         let next = both.iter().copied().find(is_next);
         let is_known = self.agreed >= KNOWN;
+        let agreed = self.agreed >= AGREED;
         let counted = self.anchored || self.watched.len() >= WATCHED;
-        let sure = counted && self.one_each() && self.is_in_step() && self.is_orderly();
+        let sure = counted && agreed && self.one_each() && self.is_in_step() && self.is_orderly();
         let verdict = match (both.as_slice(), next) {
             ([one], Some(_)) if sure => Verdict::Both(one.id),
             ([one], None)
@@ -368,10 +393,15 @@ impl Producer {
                 guess.map_or(Verdict::Nothing, |item| Verdict::Guess(item.id))
             }
         };
-        if let [_] = both.as_slice() {
-            self.signals.count(next.is_some());
+        match both.as_slice() {
+            [] => self.compare(false),
+            [_] => {
+                self.compare(true);
+                self.signals.count(next.is_some());
+            }
+            // Where several fit, that some do says little.
+            _ => {}
         }
-        self.compare(!both.is_empty());
         self.close_up(answer, verdict != Verdict::Nothing);
         self.retire(answer, items);
         verdict
@@ -405,6 +435,19 @@ impl Producer {
         self.watched.len() - fitting <= MAY_DIFFER
     }
 
+    /// By how much items may be ahead: a little more or less than was thought, or what would make an
+    /// item whose places are known exactly that of one of the last responses.
+    fn guesses(&self) -> BTreeSet<(i64, i64)> {
+        let near = |at: i64| at.saturating_sub(NEAR)..=at.saturating_add(NEAR);
+        let around = near(self.takes_ahead)
+            .flat_map(|takes| near(self.completions_ahead).map(move |at| (takes, at)));
+        let exact = self.watched.iter().flatten().filter_map(|fit| {
+            let is_exact = fit.takes.0 == fit.takes.1 && fit.completions.0 == fit.completions.1;
+            is_exact.then_some((fit.takes.0, fit.completions.0))
+        });
+        around.chain(exact.take(MAX_GUESSES)).collect()
+    }
+
     /// Takes note of what a response could have had. Where the last ones fit badly, something was
     /// missed, or belongs to nobody: by how much the counts are off shows in how they would fit.
     fn watch(&mut self, fits: Fits) {
@@ -417,19 +460,18 @@ impl Producer {
             return;
         }
         self.patience = WATCHED / 4;
-        let near = |at: i64| at.saturating_sub(FAR)..=at.saturating_add(FAR);
         let (takes, completions) = (self.takes_ahead, self.completions_ahead);
         let mut best = (self.fitting(takes, completions), takes, completions);
-        for takes in near(takes) {
-            for completions in near(completions) {
-                let fitting = self.fitting(takes, completions);
-                if fitting > best.0 {
-                    best = (fitting, takes, completions);
-                }
+        for (takes, completions) in self.guesses() {
+            let fitting = self.fitting(takes, completions);
+            if fitting > best.0 {
+                best = (fitting, takes, completions);
             }
         }
         if best.0 >= WATCHED - MAY_DIFFER {
             (_, self.takes_ahead, self.completions_ahead) = best;
+            // What differed did so because of that.
+            self.differed = self.differed.min(FOUND_AGAIN);
         }
     }
 
