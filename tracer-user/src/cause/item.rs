@@ -88,6 +88,11 @@ pub enum Mark {
         /// Confidence.
         confidence: f64,
     },
+    /// It took something out that another thread had put in.
+    Took {
+        /// That thread.
+        from: u32,
+    },
     /// It put bytes into a pipe, `eventfd` or `socketpair`.
     Signalled {
         /// The thread that takes them out, 0 where unknown.
@@ -173,6 +178,12 @@ impl Worker {
     fn unseen(&self) -> When {
         let taken_ns = self.back_ns.max(self.free_ns);
         When { start_ns: self.free_ns, taken_ns, by_ns: u64::MAX }
+    }
+
+    fn is_handed_by(&mut self, from: u32) {
+        if self.wakers.len() < MAX_WAKERS && !self.wakers.contains(&from) {
+            self.wakers.push(from);
+        }
     }
 
     fn give_back(&mut self, boss: u32) {
@@ -262,9 +273,7 @@ impl Items {
         match mark {
             Mark::Handed { from, object, since_ns, taken_ns, alone, confidence } => {
                 let worker = self.worker(pid, tid);
-                if worker.wakers.len() < MAX_WAKERS && !worker.wakers.contains(&from) {
-                    worker.wakers.push(from);
-                }
+                worker.is_handed_by(from);
                 if worker.boss_score >= HOME_SCORE && worker.boss != from {
                     return;
                 }
@@ -299,6 +308,11 @@ impl Items {
                 let by_ns = if alone { taken_ns } else { u64::MAX };
                 let when = When { start_ns: time_ns, taken_ns, by_ns };
                 self.begin(tid, when, Some(confidence), out);
+            }
+            Mark::Took { from } => {
+                if let Some(worker) = self.workers.get_mut(&tid) {
+                    worker.is_handed_by(from);
+                }
             }
             Mark::Signalled { to, exit_ns } => {
                 self.complete((time_ns, exit_ns), (pid, tid), to, End::Signal, out);

@@ -239,6 +239,9 @@ impl Causes {
                     self.signalled((at, time_ns), pid, tid, *object);
                 } else if !written {
                     self.takes(tid, *object, *ret);
+                    if let Some((_, from)) = self.putter(*object).filter(|_| *ret > 0) {
+                        self.mark(time_ns, pid, tid, Mark::Took { from });
+                    }
                     self.returned(pid, tid, &call);
                 }
             }
