@@ -2,11 +2,9 @@
 
 use anyhow::Context as _;
 
+use crate::export::prometheus::{Now, Prometheus};
 use crate::{
-    export::{
-        health::{Health, Lost},
-        prometheus::{Now, Prometheus},
-    },
+    export::health::{Health, Lost},
     happening::Happening,
     pipeline::Families,
     timeline::{

@@ -192,6 +192,9 @@ impl Counting {
     }
 
     fn figures(&mut self, figures: &Figures, standing: &mut Standing) {
+        if !figures.uses_gpu && figures.sites == 0 {
+            return;
+        }
         let process = self.routes.service(&figures.service);
         let mut busy = |bound, ns| {
             add(&mut standing.busy, BusyLabels { process: Arc::clone(&process), bound }, ns)
