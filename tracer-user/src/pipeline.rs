@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use fuzz::fuzz;
 
 use crate::{
-    export::health::{Coverage, Flow as FlowLine, Health},
+    export::health::{Coverage, Flow as FlowLine, Health, Lost},
     gpu::{self, Gpu},
     happening::{Happening, Happenings, Kind},
     intake::{
@@ -17,7 +17,12 @@ use crate::{
         order::{Intake, Limits as IntakeLimits},
     },
     stream::{self, Flow, Streams},
-    timeline::{Timelines, explain::Answer, model::Timeline},
+    timeline::{
+        Timelines,
+        explain::Answer,
+        figures::{Figures, Outgoing},
+        model::Timeline,
+    },
 };
 
 /// How long ago nested programs were last counted at most, ns.
@@ -276,30 +281,54 @@ impl Pipeline {
         self.families
     }
 
-    /// What was lost and what could not be seen, so far.
-    pub fn health(&self) -> Health {
-        let counts = self.intake.counts();
+    /// Everything that can be lost, and how much of it was, so far.
+    pub fn losses(&self) -> Vec<Lost> {
         let gpu = self.gpu.counters();
         let streams = self.streams.counters();
         let timelines = self.timelines.counts();
+        let work = gpu.ops_evicted + timelines.evicted;
+        let bad = self.intake.counts().bad_records;
+        [
+            ("socket", "socket", "kernel", self.losses.socket),
+            ("tcp", "tcp", "kernel", self.losses.tcp),
+            ("cuda", "cuda", "kernel", self.losses.cuda),
+            ("process", "process", "kernel", self.losses.process),
+            ("sched", "sched", "kernel", self.losses.sched),
+            ("nested programs", "any", "nested", self.losses.recursion),
+            ("unreadable records", "any", "intake", bad),
+            ("evicted connections", "socket", "connections", streams.connections_evicted),
+            ("requests not followed", "socket", "requests", streams.exchanges_untracked),
+            (
+                "requests of others not counted",
+                "socket",
+                "dependencies",
+                timelines.outgoing_dropped,
+            ),
+            ("evicted GPU work", "cuda", "work", work),
+            ("evicted waits of threads", "sched", "waits", timelines.waits_evicted),
+        ]
+        .map(|(name, family, place, count)| Lost { name, family, place, count })
+        .to_vec()
+    }
+
+    /// Requests that the processes made of others, since the last call.
+    pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        self.timelines.take_outgoing()
+    }
+
+    /// Figures of each service so far.
+    pub fn figures(&self) -> Vec<Figures> {
+        self.timelines.figures()
+    }
+
+    /// What was lost and what could not be seen, so far.
+    pub fn health(&self) -> Health {
+        let counts = self.intake.counts();
         let mut flows = self.flows.clone();
         self.streams
             .unparsed()
             .map(|flow| self.line(&flow))
             .for_each(|line| merge(&mut flows, line));
-        let lost = [
-            ("socket", self.losses.socket),
-            ("tcp", self.losses.tcp),
-            ("cuda", self.losses.cuda),
-            ("process", self.losses.process),
-            ("sched", self.losses.sched),
-            ("nested programs", self.losses.recursion),
-            ("unreadable records", counts.bad_records),
-            ("evicted connections", streams.connections_evicted),
-            ("requests not followed", streams.exchanges_untracked),
-            ("evicted GPU work", gpu.ops_evicted + timelines.evicted),
-            ("evicted waits of threads", timelines.waits_evicted),
-        ];
         let mut notes = self.notes.clone();
         if self.notes_dropped > 0 {
             notes.push(format!("and {} more notes", self.notes_dropped));
@@ -312,10 +341,11 @@ impl Pipeline {
         }
         Health {
             events_seen: counts.records,
-            events_lost: lost
+            events_lost: self
+                .losses()
                 .into_iter()
-                .filter(|(_, n)| *n > 0)
-                .map(|(name, n)| (name.to_owned(), n))
+                .filter(|lost| lost.count > 0)
+                .map(|lost| (lost.name.to_owned(), lost.count))
                 .collect(),
             unparsed: flows.into_values().collect(),
             coverage: self

@@ -26,6 +26,9 @@ pub(crate) fn environment(
     if let Some(venv) = &setup.venv {
         variables.push(("SPANPROBE_VENV", venv.clone().into_os_string()));
     }
+    if let Some(prometheus) = &setup.prometheus {
+        variables.push(("SPANPROBE_PROMETHEUS", prometheus.clone().into_os_string()));
+    }
     variables
 }
 

@@ -21,6 +21,8 @@ pub struct Env {
     pub servers: PathBuf,
     /// A Python with the servers' packages, where there is one.
     pub python: Option<PathBuf>,
+    /// A Prometheus server, where there is one.
+    pub prometheus: Option<PathBuf>,
     /// `tests/servers/python/serve.py`.
     pub serve: PathBuf,
     /// The repository.
@@ -74,8 +76,9 @@ impl Env {
         let python = set("SPANPROBE_VENV")
             .map(|venv| venv.join("bin/python3"))
             .filter(|python| python.exists());
+        let prometheus = set("SPANPROBE_PROMETHEUS").filter(|program| program.is_file());
         let serve = root.join("tests/servers/python/serve.py");
-        Ok(Self { spanprobe, sim, servers, python, serve, root })
+        Ok(Self { spanprobe, sim, servers, python, prometheus, serve, root })
     }
 
     /// One of the compiled fixtures.
@@ -125,6 +128,14 @@ impl Env {
     /// Why no program can use a GPU here; `None` where the simulated one is there.
     pub fn no_driver(&self) -> Option<String> {
         self.sim.is_none().then(|| "the simulated driver is not built (tests/cudasim)".to_owned())
+    }
+
+    /// Why no Prometheus runs here; `None` where it does.
+    pub fn no_prometheus(&self) -> Option<String> {
+        self.prometheus.is_none().then(|| {
+            "no Prometheus server (SPANPROBE_PROMETHEUS, as `cargo xtask setup --for test` brings it)"
+                .to_owned()
+        })
     }
 
     /// Why no Python server runs here; `None` where they do.

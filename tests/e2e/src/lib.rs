@@ -19,6 +19,7 @@ pub mod oracles;
 pub mod peers;
 pub mod ping_pong;
 pub mod probes;
+pub mod prometheus;
 pub mod raw;
 pub mod recorded;
 pub mod report;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 #[cfg(feature = "live")]
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 #[cfg(feature = "live")]
@@ -152,7 +152,18 @@ pub struct ShowArgs {
 /// Whom to tell.
 #[cfg(feature = "live")]
 #[derive(Clone, Debug, Args)]
-pub struct OutletArgs {}
+pub struct OutletArgs {
+    /// Serve metrics for Prometheus at http://ADDRESS/metrics, on 127.0.0.1:9464 where no address is
+    /// given. Port 0 takes a free one, which is said.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9464",
+          value_parser = parse_address)]
+    pub prometheus: Option<SocketAddr>,
+}
+
+#[cfg(feature = "live")]
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address and a port are wanted, as in 127.0.0.1:9464".to_owned())
+}
 
 /// `spanprobe run`.
 #[cfg(feature = "live")]
@@ -264,6 +275,24 @@ mod tests {
         assert_eq!(parse_ring("64"), Ok(64));
         for bad in ["0", "3", "2048", "x"] {
             assert!(parse_ring(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn metrics_have_an_address() {
+        let address = |args: &[&str]| {
+            let cli = Cli::try_parse_from([&["spanprobe", "run", "--cuda"], args].concat());
+            match cli.map(|cli| cli.command) {
+                Ok(Command::Run(run)) => Ok(run.outlets.prometheus.map(|a| a.to_string())),
+                other => Err(format!("{other:?}")),
+            }
+        };
+        assert_eq!(address(&[]), Ok(None));
+        assert_eq!(address(&["--prometheus"]), Ok(Some("127.0.0.1:9464".to_owned())));
+        assert_eq!(address(&["--prometheus", "--quiet"]), Ok(Some("127.0.0.1:9464".to_owned())));
+        assert_eq!(address(&["--prometheus", "[::1]:0"]), Ok(Some("[::1]:0".to_owned())));
+        for bad in ["9464", "localhost:9464", "127.0.0.1", "127.0.0.1:99999"] {
+            assert!(address(&["--prometheus", bad]).is_err(), "{bad}");
         }
     }
 

@@ -75,6 +75,7 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
     }
     let mut view = View::open(&args.show)?;
     let outlets = Outlets::open(&args.outlets)?;
+    outlets.opened().iter().for_each(|note| view.note(note));
     let start = session::start(args.selectors.describe());
     let recording = match record {
         None => None,
@@ -275,6 +276,7 @@ impl Session<'_> {
         }
         self.view.take(&self.feed.out);
         self.outlets.take(&self.feed.out);
+        self.outlets.asked(&self.feed.pipeline.take_outgoing());
         self.feed.out.clear();
         self.outlets.happened(&self.feed.pipeline.happenings());
         let open = if self.view.wants_open() { self.feed.pipeline.open() } else { Vec::new() };
@@ -289,6 +291,8 @@ impl Session<'_> {
                 open: &pipeline.open(),
                 health: &pipeline.health(),
                 families: pipeline.families(),
+                lost: &pipeline.losses(),
+                figures: &pipeline.figures(),
             });
         }
     }
@@ -329,6 +333,7 @@ impl Session<'_> {
         let open = pipeline.finish(&mut out);
         self.view.take(&out);
         self.outlets.take(&out);
+        self.outlets.asked(&pipeline.take_outgoing());
         self.outlets.happened(&pipeline.happenings());
         for note in self.outlets.finish() {
             self.view.note(&note);

@@ -23,6 +23,19 @@ pub struct Health {
     pub notes: Vec<String>,
 }
 
+/// Something that can be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// In words.
+    pub name: &'static str,
+    /// Family of events: `socket`, `tcp`, `cuda`, `process`, `sched`, or `any`.
+    pub family: &'static str,
+    /// Where: `kernel` on the way out of the kernel, `intake`, or what had no room for it.
+    pub place: &'static str,
+    /// How much, so far.
+    pub count: u64,
+}
+
 /// Traffic of one kind and process that was seen but not understood.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {

@@ -13,6 +13,8 @@ pub mod health;
 pub mod jsonl;
 pub mod live;
 pub mod palette;
+#[cfg(feature = "live")]
+pub mod prometheus;
 mod report;
 pub mod route;
 mod slowest;

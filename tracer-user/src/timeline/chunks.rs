@@ -27,6 +27,7 @@ pub fn summarise(exchange: &Exchange, start_ns: u64, phases: &[Phase]) -> Option
     Some(Chunks {
         count: exchange.chunks,
         first_offset_ns: first.saturating_sub(start_ns),
+        offsets_ns: exchange.chunk_times_ns.iter().map(|at| at.saturating_sub(start_ns)).collect(),
         gaps_ns: Gaps { p50: at(50), p99: at(99), max: longest_ns.max(at(100)) },
         longest,
     })

@@ -7,6 +7,7 @@ mod build;
 mod chunks;
 mod earliest;
 pub mod explain;
+pub mod figures;
 mod losses;
 pub mod model;
 mod neighbours;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use build::{Context, build};
 use earliest::Earliest;
 use explain::{Answer, Explanation, Question};
+use figures::{Figures, Outgoing, Sums};
 use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
@@ -25,7 +27,7 @@ use work::Work;
 
 use crate::{
     cause::{Causes, Path},
-    gpu::{Gpu, Out},
+    gpu::{Gpu, Out, Subject},
     intake::event::{Event, ProcFact},
     stream::{Exchange, Role, Streams},
 };
@@ -53,6 +55,8 @@ pub struct Counts {
     pub early: u64,
     /// Requests that the process itself made of others.
     pub outgoing: u64,
+    /// Of these, dropped before anybody took them.
+    pub outgoing_dropped: u64,
     /// Findings of the GPU room dropped before their time.
     pub evicted: u64,
     /// Threads' waits and wakes dropped before their time.
@@ -70,6 +74,8 @@ struct Process {
     mapped_ns: u64,
     /// When its driver was hooked, ns.
     hooked_ns: u64,
+    /// Sites of its driver that are hooked, and that exist.
+    sites: (u64, u64),
     /// It has ended.
     gone: bool,
 }
@@ -105,6 +111,7 @@ pub struct Timelines {
     /// request might have needed them, ns.
     horizon_ns: u64,
     question: Option<Question>,
+    sums: Sums,
     counts: Counts,
 }
 
@@ -122,6 +129,7 @@ impl Timelines {
             causes: Causes::default(),
             horizon_ns: 0,
             question: None,
+            sums: Sums::default(),
             counts: Counts::default(),
         }
     }
@@ -153,7 +161,11 @@ impl Timelines {
                 process.cuda |= cuda;
                 process.gone = false;
             }
-            ProcFact::Coverage { pid, .. } => self.process(*pid).hooked_ns = time_ns,
+            ProcFact::Coverage { pid, hooked, exist, .. } => {
+                let process = self.process(*pid);
+                process.hooked_ns = time_ns;
+                process.sites = (u64::from(*hooked), u64::from(*exist));
+            }
             ProcFact::Gone { pid } => self.process(*pid).gone = true,
             ProcFact::Descriptor { .. } | ProcFact::Watched { .. } | ProcFact::Shared { .. } => {}
         }
@@ -192,8 +204,19 @@ impl Timelines {
             Out::Refine(refine) => refine.pid,
             Out::Failure(failure) => failure.pid,
         };
-        let process = self.process(pid);
-        process.cuda = true;
+        self.process(pid).cuda = true;
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        match &out {
+            Out::Step(step) => self.sums.step(&process.service, step),
+            Out::Refine(refine) => {
+                if let Subject::Step(id) = refine.subject
+                    && let Some(step) = process.work.step(id)
+                {
+                    self.sums.refine(&process.service, step, refine);
+                }
+            }
+            Out::Op(_) | Out::Wait(_) | Out::Failure(_) => {}
+        }
         process.work.add(out);
     }
 
@@ -202,6 +225,8 @@ impl Timelines {
         self.causes.on_exchange(&exchange);
         if exchange.role == Role::Client {
             self.counts.outgoing += 1;
+            let service = self.processes.get(&exchange.pid).map_or("", |p| p.service.as_str());
+            self.sums.asked(&exchange, service);
             return;
         }
         if self.answered.len() >= MAX_ANSWERED {
@@ -322,9 +347,24 @@ impl Timelines {
         self.question = Some(question);
     }
 
+    /// Requests that processes made of others, since the last call.
+    pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
+        self.sums.take_outgoing()
+    }
+
+    /// Figures of each service.
+    pub fn figures(&self) -> Vec<Figures> {
+        let running = self.processes.values().filter(|process| !process.gone);
+        self.sums.figures(running.map(|p| (p.service.as_str(), p.cuda, p.sites)))
+    }
+
     /// Counters.
     pub fn counts(&self) -> Counts {
-        Counts { waits_evicted: self.causes.counts().evicted, ..self.counts }
+        Counts {
+            waits_evicted: self.causes.counts().evicted,
+            outgoing_dropped: self.sums.dropped(),
+            ..self.counts
+        }
     }
 
     fn build(

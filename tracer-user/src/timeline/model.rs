@@ -229,6 +229,9 @@ pub struct Chunks {
     pub count: u64,
     /// From the request's start to the write of the first, ns.
     pub first_offset_ns: u64,
+    /// From the request's start to the write of each, ns; of the first 4,096. Not in the JSON.
+    #[serde(skip)]
+    pub offsets_ns: Vec<u64>,
     /// Gaps between them, ns.
     pub gaps_ns: Gaps,
     /// The longest gap.

@@ -16,6 +16,7 @@ use crate::context::Context;
 mod apt;
 mod compiler;
 mod machine;
+mod prometheus;
 mod python;
 mod tools;
 
@@ -47,6 +48,8 @@ pub(crate) struct Setup {
     toolchain: Result<KernelToolchain, String>,
     /// The Python environment of the test servers.
     pub(crate) venv: Option<PathBuf>,
+    /// A Prometheus server.
+    pub(crate) prometheus: Option<PathBuf>,
     /// What fuzzing needs.
     pub(crate) fuzz: Option<tools::Fuzz>,
     /// What is not there.
@@ -132,6 +135,7 @@ fn make(context: &Context, purposes: &[Purpose], verbose: bool) -> Setup {
     let mut report = Report { verbose, missing: Vec::new() };
     let mut fuzz = None;
     let mut venv = None;
+    let mut prometheus = None;
     let mut toolchain = Err("fuzzing needs no compiler for the kernel half".to_owned());
     if wants(&[Purpose::Build, Purpose::Test, Purpose::Bench]) {
         machine::mounts(&mut report);
@@ -141,11 +145,14 @@ fn make(context: &Context, purposes: &[Purpose], verbose: bool) -> Setup {
     if wants(&[Purpose::Test, Purpose::Bench]) {
         venv = python::ensure(context, &mut report);
     }
+    if wants(&[Purpose::Test]) {
+        prometheus = prometheus::ensure(context, &mut report);
+    }
     if wants(&[Purpose::Bench]) {
         tools::bench(&mut report);
     }
     if wants(&[Purpose::Fuzz]) {
         fuzz = tools::fuzz(context, &mut report);
     }
-    Setup { toolchain, venv, fuzz, missing: report.missing }
+    Setup { toolchain, venv, prometheus, fuzz, missing: report.missing }
 }

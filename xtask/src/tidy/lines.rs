@@ -30,10 +30,10 @@ const RULES: [Rule; 12] = [
         reason: "only `nvml` knows NVML",
     },
     Rule {
-        words: &["prometheus::"],
+        words: &["prometheus::", "prometheus_client::", "hyper::", "hyper_util::"],
         applies: |path| path.starts_with("tracer-user/src/") && !room(path, "export/prometheus"),
         but_tests: false,
-        reason: "only `export/prometheus` knows prometheus",
+        reason: "only `export/prometheus` knows prometheus, and serves HTTP",
     },
     Rule {
         words: &["opentelemetry::", "opentelemetry_sdk::", "opentelemetry_otlp::"],

@@ -9,6 +9,8 @@ pub enum Needs {
     Nothing,
     Driver,
     Python,
+    /// The driver, and a Prometheus server.
+    Prometheus,
 }
 
 /// Where things are; `None`, said loudly, where the test cannot run here.
@@ -16,7 +18,8 @@ pub fn env(needs: Needs) -> Option<Env> {
     let env = Env::new().expect("this program knows where it lies");
     let driver = if needs == Needs::Nothing { None } else { env.no_driver() };
     let python = if needs == Needs::Python { env.no_python() } else { None };
-    match env.cannot_trace().or(driver).or(python) {
+    let prometheus = if needs == Needs::Prometheus { env.no_prometheus() } else { None };
+    match env.cannot_trace().or(driver).or(python).or(prometheus) {
         None => Some(env),
         Some(reason) => {
             skipped(&reason);

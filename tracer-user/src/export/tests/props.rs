@@ -95,15 +95,19 @@ fn gpu() -> impl Strategy<Value = GpuSummary> {
 }
 
 fn chunks() -> impl Strategy<Value = Chunks> {
-    (ns(), ns(), ns()).prop_map(|(count, first_offset_ns, max)| Chunks {
-        count,
-        first_offset_ns,
-        gaps_ns: Gaps { p50: max / 3, p99: max / 2, max },
-        longest: Some(LongestGap { offset_ns: max, phase: PhaseName::Gpu }),
+    (ns(), ns(), ns(), vec(ns(), 0..5)).prop_map(|(count, first_offset_ns, max, offsets_ns)| {
+        Chunks {
+            count,
+            first_offset_ns,
+            offsets_ns,
+            gaps_ns: Gaps { p50: max / 3, p99: max / 2, max },
+            longest: Some(LongestGap { offset_ns: max, phase: PhaseName::Gpu }),
+        }
     })
 }
 
-fn timeline() -> impl Strategy<Value = Timeline> {
+/// Any timeline.
+pub fn timeline() -> impl Strategy<Value = Timeline> {
     let outcome = prop::sample::select(vec![
         None,
         Some(Outcome::Ok),

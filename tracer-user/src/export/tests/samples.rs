@@ -164,6 +164,7 @@ pub fn stream() -> Timeline {
     timeline.chunks = Some(Chunks {
         count: 128,
         first_offset_ns: 38_400_000,
+        offsets_ns: vec![38_400_000, 40_800_000, 44_000_000],
         gaps_ns: Gaps { p50: 2_400_000, p99: 9_100_000, max: 31_000_000 },
         longest: Some(LongestGap { offset_ns: 201_000_000, phase: PhaseName::Gpu }),
     });

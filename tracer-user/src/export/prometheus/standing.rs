@@ -1,0 +1,198 @@
+//! How things stand: what is known once a second rather than with each timeline.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeCounterValue, EncodeLabelSet, MetricEncoder, NoLabelSet},
+    metrics::MetricType,
+};
+
+use super::{
+    buckets::seconds,
+    labels::{RouteLabels, ServiceLabels},
+};
+use crate::pipeline::Families;
+
+type Encoded = Result<(), std::fmt::Error>;
+
+/// Open requests of one route.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OpenRequests {
+    /// How many.
+    pub(super) count: u64,
+    /// Those that wait behind others.
+    pub(super) queued: u64,
+    /// Age of the oldest, ns.
+    pub(super) oldest_ns: u64,
+    /// There ever was one.
+    pub(super) seen: bool,
+}
+
+/// What was lost of one family in one place.
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+pub(super) struct LossLabels {
+    pub(super) family: &'static str,
+    pub(super) r#where: &'static str,
+}
+
+/// GPU time of a service's processes.
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+pub(super) struct BusyLabels {
+    pub(super) process: Arc<str>,
+    pub(super) bound: &'static str,
+}
+
+/// What is hooked in a service's processes.
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+pub(super) struct CoverageLabels {
+    pub(super) process: Arc<str>,
+    pub(super) family: &'static str,
+}
+
+/// Everything as of the last round.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// By route.
+    pub(super) open: Vec<(RouteLabels, OpenRequests)>,
+    /// Health checks that are open.
+    pub(super) checks: Vec<(ServiceLabels, u64)>,
+    /// Events seen.
+    pub(super) events: Families,
+    /// Events lost.
+    pub(super) lost: Vec<(LossLabels, u64)>,
+    /// GPU time, ns.
+    pub(super) busy: Vec<(BusyLabels, u64)>,
+    /// Hooked sites by sites that exist.
+    pub(super) coverage: Vec<(CoverageLabels, f64)>,
+}
+
+/// The latest, for whoever scrapes. Neither side waits for the other: what lies here is swapped
+/// whole.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latest(Arc<Mutex<Arc<Standing>>>);
+
+impl Latest {
+    /// Replaces it.
+    pub(super) fn set(&self, standing: Standing) {
+        let new = Arc::new(standing);
+        let old = std::mem::replace(&mut *self.lock(), new);
+        // Freed here, outside the lock.
+        drop(old);
+    }
+
+    /// It.
+    pub(super) fn get(&self) -> Arc<Standing> {
+        Arc::clone(&self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<Standing>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collector for Latest {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        let now = self.get();
+        now.requests(&mut encoder)?;
+        now.gpu(&mut encoder)?;
+        now.sight(&mut encoder)
+    }
+}
+
+impl Standing {
+    fn requests(&self, to: &mut DescriptorEncoder<'_>) -> Encoded {
+        gauges(
+            to,
+            ("spanprobe_requests_in_flight", "Requests that are open"),
+            self.open.iter().map(|(labels, open)| (labels, open.count as f64)),
+        )?;
+        gauges(
+            to,
+            (
+                "spanprobe_oldest_request_age_seconds",
+                "How long the oldest open request has been open, 0 where none is",
+            ),
+            self.open.iter().map(|(labels, open)| (labels, seconds(open.oldest_ns))),
+        )?;
+        gauges(
+            to,
+            ("spanprobe_queue_depth", "Open requests that now wait behind others"),
+            self.open.iter().map(|(labels, open)| (labels, open.queued as f64)),
+        )?;
+        gauges(
+            to,
+            ("spanprobe_health_checks_in_flight", "Health checks and scrapes that are open"),
+            self.checks.iter().map(|(labels, count)| (labels, *count as f64)),
+        )
+    }
+
+    fn gpu(&self, to: &mut DescriptorEncoder<'_>) -> Encoded {
+        counters(
+            to,
+            (
+                "spanprobe_gpu_step_busy_seconds",
+                "GPU time of all steps, linked to a request or not: no less than lower, no more \
+                 than upper",
+            ),
+            self.busy.iter().map(|(labels, ns)| (labels, seconds(*ns))),
+        )
+    }
+
+    fn sight(&self, to: &mut DescriptorEncoder<'_>) -> Encoded {
+        let Families { socket, tcp, cuda, process, sched, launches: _ } = self.events;
+        let events = [
+            ([("family", "socket")], socket),
+            ([("family", "tcp")], tcp),
+            ([("family", "cuda")], cuda),
+            ([("family", "process")], process),
+            ([("family", "sched")], sched),
+        ];
+        counters(
+            to,
+            ("spanprobe_events", "Events taken in"),
+            events.iter().map(|(labels, count)| (labels, *count)),
+        )?;
+        counters(
+            to,
+            ("spanprobe_events_lost", "Events, or what was made of them, lost; and where"),
+            self.lost.iter().map(|(labels, count)| (labels, *count)),
+        )?;
+        gauges(
+            to,
+            ("spanprobe_coverage", "Sites hooked by sites that exist"),
+            self.coverage.iter().map(|(labels, share)| (labels, *share)),
+        )
+    }
+}
+
+fn gauges<'a, L: EncodeLabelSet + 'a>(
+    to: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    values: impl Iterator<Item = (&'a L, f64)>,
+) -> Encoded {
+    let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    each(values, &mut family, |metric, value| metric.encode_gauge(&value))
+}
+
+fn counters<'a, L: EncodeLabelSet + 'a, V: EncodeCounterValue>(
+    to: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    values: impl Iterator<Item = (&'a L, V)>,
+) -> Encoded {
+    let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+    each(values, &mut family, |metric, value| {
+        metric.encode_counter::<NoLabelSet, _, f64>(&value, None)
+    })
+}
+
+fn each<'a, L: EncodeLabelSet + 'a, V>(
+    values: impl Iterator<Item = (&'a L, V)>,
+    family: &mut MetricEncoder<'_>,
+    encode: impl Fn(&mut MetricEncoder<'_>, V) -> Encoded,
+) -> Encoded {
+    for (labels, value) in values {
+        encode(&mut family.encode_family(labels)?, value)?;
+    }
+    Ok(())
+}
