@@ -1,7 +1,19 @@
 //! Where timelines go beside the view: to whoever collects them. One field here for each exporter.
 
+use std::fs::File;
+
+use anyhow::Context as _;
+
 use crate::{
-    export::health::Health, happening::Happening, pipeline::Families, timeline::model::Timeline,
+    export::{
+        health::Health,
+        jsonl::{Jsonl, JsonlError},
+        otlp::{Otlp, Settings},
+    },
+    happening::Happening,
+    intake::input::SessionStart,
+    pipeline::Families,
+    timeline::model::Timeline,
 };
 
 use super::args::OutletArgs;
@@ -19,7 +31,11 @@ pub struct Round<'a> {
 }
 
 /// Everything that was asked for.
-pub struct Outlets {}
+pub struct Outlets {
+    otlp: Option<Otlp>,
+    events: Option<Jsonl<File>>,
+    notes: Vec<String>,
+}
 
 impl Outlets {
     /// Opens what was asked for.
@@ -27,26 +43,80 @@ impl Outlets {
     /// # Errors
     /// Where one cannot be opened at all: an address in use, a setting that makes no sense. A
     /// collector that does not answer is no error.
-    pub fn open(_args: &OutletArgs) -> anyhow::Result<Self> {
-        Ok(Self {})
+    pub fn open(args: &OutletArgs, start: &SessionStart) -> anyhow::Result<Self> {
+        let events = args.events.as_ref().map(|path| {
+            let file =
+                File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+            Ok::<_, anyhow::Error>(Jsonl::new(path.display().to_string(), file))
+        });
+        let otlp = args.otlp.as_deref().map(|endpoint| {
+            let settings = Settings::from_env(Some(endpoint).filter(|text| !text.is_empty()))?;
+            Otlp::open(settings, &start.host, u128::from_be_bytes(start.seed))
+        });
+        Ok(Self {
+            otlp: otlp.transpose().context("cannot send over OTLP")?,
+            events: events.transpose()?,
+            notes: Vec::new(),
+        })
     }
 
     /// Takes timelines of requests that have ended. Never blocks.
-    pub fn take(&mut self, _timelines: &[Timeline]) {}
+    pub fn take(&mut self, timelines: &[Timeline]) {
+        if let Some(otlp) = &mut self.otlp {
+            otlp.take(timelines);
+        }
+    }
 
     /// Takes lines of the event log. Never blocks.
-    pub fn happened(&mut self, _happenings: &[Happening]) {}
+    pub fn happened(&mut self, happenings: &[Happening]) {
+        if happenings.is_empty() {
+            return;
+        }
+        if let Some(otlp) = &mut self.otlp {
+            otlp.happened(happenings);
+        }
+        if let Some(events) = &mut self.events
+            && let Err(error) = write(events, happenings)
+        {
+            self.notes.push(error.to_string());
+        }
+    }
 
     /// Whether anybody wants to be told of each round.
     pub fn wants_rounds(&self) -> bool {
-        false
+        self.otlp.is_some()
     }
 
     /// Time has passed. Never blocks.
-    pub fn round(&mut self, _round: &Round<'_>) {}
+    pub fn round(&mut self, round: &Round<'_>) {
+        if let Some(otlp) = &mut self.otlp {
+            otlp.round(round.now_ns, round.open, round.families, &round.health.events_lost);
+        }
+    }
+
+    /// News for the operator since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.otlp.iter().flat_map(Otlp::notes));
+        notes
+    }
 
     /// The end: hands over what is left, within a few seconds. Lines for the operator.
-    pub fn finish(self) -> Vec<String> {
-        Vec::new()
+    pub fn finish(mut self) -> Vec<String> {
+        let mut lines = self.notes();
+        if let Some(events) = &self.events
+            && events.skipped() > 0
+        {
+            lines.push(format!("{}: {} lines were not written", events.name(), events.skipped()));
+        }
+        lines.extend(self.otlp.into_iter().flat_map(Otlp::finish));
+        lines
     }
+}
+
+/// Every line, so that those that an output does not take are counted.
+fn write(events: &mut Jsonl<File>, happenings: &[Happening]) -> Result<(), JsonlError> {
+    let written = happenings.iter().map(|happening| events.write(happening));
+    let first = written.fold(Ok(()), Result::and);
+    first.and(events.flush())
 }

@@ -3,8 +3,8 @@
 mod explain;
 mod jsonl;
 mod live;
-mod props;
-mod samples;
+pub(super) mod props;
+pub(super) mod samples;
 mod snapshots;
 mod summary;
 mod units;

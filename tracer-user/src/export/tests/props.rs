@@ -103,7 +103,7 @@ fn chunks() -> impl Strategy<Value = Chunks> {
     })
 }
 
-fn timeline() -> impl Strategy<Value = Timeline> {
+pub fn timeline() -> impl Strategy<Value = Timeline> {
     let outcome = prop::sample::select(vec![
         None,
         Some(Outcome::Ok),
