@@ -5,12 +5,13 @@ use std::fs::File;
 use anyhow::Context as _;
 
 use crate::{
+    agent::clock,
     export::{
         health::Health,
         jsonl::{Jsonl, JsonlError},
         otlp::{Otlp, Settings},
     },
-    happening::Happening,
+    happening::{Happening, Kind},
     intake::input::SessionStart,
     pipeline::Families,
     timeline::model::Timeline,
@@ -53,11 +54,13 @@ impl Outlets {
             let settings = Settings::from_env(Some(endpoint).filter(|text| !text.is_empty()))?;
             Otlp::open(settings, &start.host, u128::from_be_bytes(start.seed))
         });
-        Ok(Self {
+        let mut outlets = Self {
             otlp: otlp.transpose().context("cannot send over OTLP")?,
             events: events.transpose()?,
             notes: Vec::new(),
-        })
+        };
+        outlets.agent(Kind::AgentStart, format!("began to trace {}", start.selectors.join(" ")));
+        Ok(outlets)
     }
 
     /// Takes timelines of requests that have ended. Never blocks.
@@ -82,6 +85,12 @@ impl Outlets {
         }
     }
 
+    /// Something that spanprobe itself did, now.
+    fn agent(&mut self, kind: Kind, text: String) {
+        let unix_ns = clock::monotonic_ns().saturating_add_signed(clock::realtime_offset_ns());
+        self.happened(&[Happening::new(unix_ns, kind, text)]);
+    }
+
     /// Whether anybody wants to be told of each round.
     pub fn wants_rounds(&self) -> bool {
         self.otlp.is_some()
@@ -103,6 +112,7 @@ impl Outlets {
 
     /// The end: hands over what is left, within a few seconds. Lines for the operator.
     pub fn finish(mut self) -> Vec<String> {
+        self.agent(Kind::AgentStop, "ended".to_owned());
         let mut lines = self.notes();
         if let Some(events) = &self.events
             && events.skipped() > 0

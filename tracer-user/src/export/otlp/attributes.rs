@@ -3,7 +3,7 @@
 //! Names are those of OpenTelemetry's semantic conventions (HTTP 1.23 and later, network, gen_ai)
 //! where they have one, and `spanprobe.*` otherwise.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
@@ -160,21 +160,21 @@ pub fn outcome_name(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The time of each phase, summed: what a back end can sort requests by.
+/// What a back end can sort requests by.
 fn sums(timeline: &Timeline, out: &mut Vec<KeyValue>) {
-    for phase in PhaseName::ALL {
-        let ns = phase_ns(timeline, phase);
-        if ns > 0 {
-            let name = format!("spanprobe.phase_ns.{}", phase.as_str());
-            out.push(KeyValue::new(name, int(ns)));
-        }
+    for (phase, ns) in phase_sums(timeline) {
+        out.push(KeyValue::new(format!("spanprobe.phase_ns.{}", phase.as_str()), int(ns)));
     }
 }
 
-/// The request's time in one phase, ns.
-pub fn phase_ns(timeline: &Timeline, name: PhaseName) -> u64 {
-    let of_it = timeline.phases.iter().filter(|phase| phase.phase == name);
-    of_it.fold(0, |sum, phase| sum.saturating_add(phase.duration_ns))
+/// The request's time in each phase that it has, ns.
+pub fn phase_sums(timeline: &Timeline) -> BTreeMap<PhaseName, u64> {
+    let mut sums = BTreeMap::new();
+    for phase in timeline.phases.iter().filter(|phase| phase.duration_ns > 0) {
+        let sum: &mut u64 = sums.entry(phase.phase).or_default();
+        *sum = sum.saturating_add(phase.duration_ns);
+    }
+    sums
 }
 
 fn streamed(chunks: &Chunks, out: &mut Vec<KeyValue>) {

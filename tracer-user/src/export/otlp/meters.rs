@@ -26,7 +26,7 @@ use super::{attributes, counts::Counts, resource::Resources};
 use crate::{
     export::route::{RouteClass, route_class},
     pipeline::Families,
-    timeline::model::{PhaseName, Timeline},
+    timeline::model::Timeline,
 };
 
 /// Services kept apart; the rest is `other`.
@@ -328,12 +328,9 @@ impl Service {
             labels.push(KeyValue::new("error.type", kind));
         }
         self.duration.record(seconds(timeline.duration_ns), &labels);
-        for phase in PhaseName::ALL {
-            let ns = attributes::phase_ns(timeline, phase);
-            if ns > 0 {
-                let name = KeyValue::new("spanprobe.phase", phase.as_str());
-                self.phase.record(seconds(ns), &[route.clone(), name]);
-            }
+        for (phase, ns) in attributes::phase_sums(timeline) {
+            let name = KeyValue::new("spanprobe.phase", phase.as_str());
+            self.phase.record(seconds(ns), &[route.clone(), name]);
         }
         self.timelines.add(1, &[KeyValue::new("spanprobe.complete", timeline.complete)]);
         folded

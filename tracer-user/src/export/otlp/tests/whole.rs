@@ -162,7 +162,8 @@ fn attributes_say_what_the_timeline_knows() {
 
 #[test]
 fn what_is_cut_is_said() {
-    let phase = |n: u64| (PhaseName::Cpu, if n % 10 == 0 { 900 } else { n % 7 }, Method::Observed);
+    let phase =
+        |n: u64| (PhaseName::Cpu, if n.is_multiple_of(10) { 900 } else { n % 7 }, Method::Observed);
     let mut timeline =
         samples::request("/x", samples::tiled(&(0..1_000).map(phase).collect::<Vec<_>>()));
     let link = samples::embedding().links.remove(0);
