@@ -55,7 +55,20 @@ impl Tracer {
     /// # Errors
     /// Where it does not say so.
     pub fn run(env: &Env, scratch: &Scratch, args: &[&str]) -> Result<Self> {
-        Self::start(env, scratch, args, None)
+        Self::start(env, scratch, args, &[], None)
+    }
+
+    /// As [`Tracer::run`], with variables in its environment.
+    ///
+    /// # Errors
+    /// Where it does not say whom it traces.
+    pub fn run_with(
+        env: &Env,
+        scratch: &Scratch,
+        args: &[&str],
+        vars: &[(&str, &str)],
+    ) -> Result<Self> {
+        Self::start(env, scratch, args, vars, None)
     }
 
     /// `spanprobe record SELECTORS…`; returns when it says whom it traces.
@@ -63,18 +76,20 @@ impl Tracer {
     /// # Errors
     /// Where it does not say so.
     pub fn record(env: &Env, scratch: &Scratch, args: &[&str]) -> Result<Self> {
-        Self::start(env, scratch, args, Some(scratch.file("session.spr")))
+        Self::start(env, scratch, args, &[], Some(scratch.file("session.spr")))
     }
 
     fn start(
         env: &Env,
         scratch: &Scratch,
         args: &[&str],
+        vars: &[(&str, &str)],
         session: Option<PathBuf>,
     ) -> Result<Self> {
         let jsonl = scratch.file("timelines.jsonl");
         let mut command = Command::new(&env.spanprobe);
         command.arg(if session.is_some() { "record" } else { "run" });
+        command.envs(vars.iter().copied());
         command.args(args).args(["--quiet", "--beside"]).arg("--jsonl").arg(&jsonl);
         if let Some(session) = &session {
             command.arg("--output").arg(session);

@@ -158,6 +158,13 @@ pub struct OutletArgs {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9464",
           value_parser = parse_address)]
     pub prometheus: Option<SocketAddr>,
+    /// Send requests, metrics and the event log to an OpenTelemetry collector: to this endpoint
+    /// (`http://HOST:PORT`), or where the OTEL_* variables say, or to localhost:4317.
+    #[arg(long, value_name = "ENDPOINT", num_args = 0..=1, default_missing_value = "")]
+    pub otlp: Option<String>,
+    /// Write the event log to this file, a JSON line each.
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
 }
 
 #[cfg(feature = "live")]
@@ -294,6 +301,21 @@ mod tests {
         for bad in ["9464", "localhost:9464", "127.0.0.1", "127.0.0.1:99999"] {
             assert!(address(&["--prometheus", bad]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_collector_need_not_be_named() {
+        let parse = |more: &[&str]| {
+            let words = ["spanprobe", "run", "--cuda"].iter().chain(more);
+            match Cli::try_parse_from(words).unwrap().command {
+                Command::Run(args) => args.outlets.otlp,
+                _ => unreachable!(),
+            }
+        };
+        assert_eq!(parse(&[]), None);
+        assert_eq!(parse(&["--otlp"]).as_deref(), Some(""));
+        assert_eq!(parse(&["--otlp", "--quiet"]).as_deref(), Some(""));
+        assert_eq!(parse(&["--otlp", "http://c:4317"]).as_deref(), Some("http://c:4317"));
     }
 
     #[test]

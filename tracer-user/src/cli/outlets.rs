@@ -1,11 +1,19 @@
 //! Where timelines go beside the view: to whoever collects them. One field here for each exporter.
 
+use std::fs::File;
+
 use anyhow::Context as _;
 
-use crate::export::prometheus::{Now, Prometheus};
 use crate::{
-    export::health::{Health, Lost},
-    happening::Happening,
+    agent::clock,
+    export::{
+        health::{Health, Lost},
+        jsonl::{Jsonl, JsonlError},
+        otlp::{Otlp, Settings},
+        prometheus::{Now, Prometheus},
+    },
+    happening::{Happening, Kind},
+    intake::input::SessionStart,
     pipeline::Families,
     timeline::{
         figures::{Figures, Outgoing},
@@ -35,6 +43,9 @@ pub struct Round<'a> {
 /// Everything that was asked for.
 pub struct Outlets {
     prometheus: Option<Prometheus>,
+    otlp: Option<Otlp>,
+    events: Option<Jsonl<File>>,
+    notes: Vec<String>,
 }
 
 impl Outlets {
@@ -43,27 +54,39 @@ impl Outlets {
     /// # Errors
     /// Where one cannot be opened at all: an address in use, a setting that makes no sense. A
     /// collector that does not answer is no error.
-    pub fn open(args: &OutletArgs) -> anyhow::Result<Self> {
-        let prometheus = match args.prometheus {
-            None => None,
-            Some(address) => Some(
-                Prometheus::open(address)
-                    .with_context(|| format!("cannot serve metrics on {address}"))?,
-            ),
+    pub fn open(args: &OutletArgs, start: &SessionStart) -> anyhow::Result<Self> {
+        let events = args.events.as_ref().map(|path| {
+            let file =
+                File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+            Ok::<_, anyhow::Error>(Jsonl::new(path.display().to_string(), file))
+        });
+        let otlp = args.otlp.as_deref().map(|endpoint| {
+            let settings = Settings::from_env(Some(endpoint).filter(|text| !text.is_empty()))?;
+            Otlp::open(settings, &start.host, u128::from_be_bytes(start.seed))
+        });
+        let prometheus = args.prometheus.map(|address| {
+            Prometheus::open(address).with_context(|| format!("cannot serve metrics on {address}"))
+        });
+        let mut outlets = Self {
+            prometheus: prometheus.transpose()?,
+            otlp: otlp.transpose().context("cannot send over OTLP")?,
+            events: events.transpose()?,
+            notes: Vec::new(),
         };
-        Ok(Self { prometheus })
-    }
-
-    /// Where to find what was opened, for the operator.
-    pub fn opened(&self) -> Vec<String> {
-        let prometheus = self.prometheus.iter();
-        prometheus.map(|p| format!("metrics on http://{}/metrics", p.address())).collect()
+        outlets.notes.extend(
+            outlets.prometheus.iter().map(|p| format!("metrics on http://{}/metrics", p.address())),
+        );
+        outlets.agent(Kind::AgentStart, format!("began to trace {}", start.selectors.join(" ")));
+        Ok(outlets)
     }
 
     /// Takes timelines of requests that have ended. Never blocks.
     pub fn take(&mut self, timelines: &[Timeline]) {
         if let Some(prometheus) = &mut self.prometheus {
             prometheus.take(timelines);
+        }
+        if let Some(otlp) = &mut self.otlp {
+            otlp.take(timelines);
         }
     }
 
@@ -75,11 +98,29 @@ impl Outlets {
     }
 
     /// Takes lines of the event log. Never blocks.
-    pub fn happened(&mut self, _happenings: &[Happening]) {}
+    pub fn happened(&mut self, happenings: &[Happening]) {
+        if happenings.is_empty() {
+            return;
+        }
+        if let Some(otlp) = &mut self.otlp {
+            otlp.happened(happenings);
+        }
+        if let Some(events) = &mut self.events
+            && let Err(error) = write(events, happenings)
+        {
+            self.notes.push(error.to_string());
+        }
+    }
+
+    /// Something that spanprobe itself did, now.
+    fn agent(&mut self, kind: Kind, text: String) {
+        let unix_ns = clock::monotonic_ns().saturating_add_signed(clock::realtime_offset_ns());
+        self.happened(&[Happening::new(unix_ns, kind, text)]);
+    }
 
     /// Whether anybody wants to be told of each round.
     pub fn wants_rounds(&self) -> bool {
-        self.prometheus.is_some()
+        self.prometheus.is_some() || self.otlp.is_some()
     }
 
     /// Time has passed. Never blocks.
@@ -88,13 +129,38 @@ impl Outlets {
             let Round { open, families, lost, figures, .. } = *round;
             prometheus.round(&Now { open, families, lost, figures });
         }
+        if let Some(otlp) = &mut self.otlp {
+            otlp.round(round.now_ns, round.open, round.families, &round.health.events_lost);
+        }
+    }
+
+    /// News for the operator since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(self.otlp.iter().flat_map(Otlp::notes));
+        notes
     }
 
     /// The end: hands over what is left, within a few seconds. Lines for the operator.
-    pub fn finish(self) -> Vec<String> {
-        if let Some(prometheus) = self.prometheus {
+    pub fn finish(mut self) -> Vec<String> {
+        self.agent(Kind::AgentStop, "ended".to_owned());
+        if let Some(prometheus) = self.prometheus.take() {
             prometheus.close();
         }
-        Vec::new()
+        let mut lines = self.notes();
+        if let Some(events) = &self.events
+            && events.skipped() > 0
+        {
+            lines.push(format!("{}: {} lines were not written", events.name(), events.skipped()));
+        }
+        lines.extend(self.otlp.into_iter().flat_map(Otlp::finish));
+        lines
     }
+}
+
+/// Every line, so that those that an output does not take are counted.
+fn write(events: &mut Jsonl<File>, happenings: &[Happening]) -> Result<(), JsonlError> {
+    let written = happenings.iter().map(|happening| events.write(happening));
+    let first = written.fold(Ok(()), Result::and);
+    first.and(events.flush())
 }

@@ -74,9 +74,8 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
             .context("cannot handle signals")?;
     }
     let mut view = View::open(&args.show)?;
-    let outlets = Outlets::open(&args.outlets)?;
-    outlets.opened().iter().for_each(|note| view.note(note));
     let start = session::start(args.selectors.describe());
+    let outlets = Outlets::open(&args.outlets, &start)?;
     let recording = match record {
         None => None,
         Some(record) => {
@@ -279,6 +278,9 @@ impl Session<'_> {
         self.outlets.asked(&self.feed.pipeline.take_outgoing());
         self.feed.out.clear();
         self.outlets.happened(&self.feed.pipeline.happenings());
+        for note in self.outlets.notes() {
+            self.view.note(&note);
+        }
         let open = if self.view.wants_open() { self.feed.pipeline.open() } else { Vec::new() };
         self.view.tick(clock::monotonic_ns(), &open, &self.feed.pipeline.health());
     }

@@ -1,15 +1,15 @@
-//! JSON lines: one timeline, one line.
+//! JSON lines: one timeline, or one line of the event log, one line.
 
 use std::io::{self, Write};
 
-use crate::timeline::model::Timeline;
+use serde::Serialize;
 
 /// Lines are handed to the writer when this many bytes have gathered, or on [`Jsonl::flush`].
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// The output is gone. Reported once; the writer writes nothing more.
 #[derive(Debug, thiserror::Error)]
-#[error("{name}: {source}; no more timelines are written there")]
+#[error("{name}: {source}; nothing more is written there")]
 pub struct JsonlError {
     /// What was written to.
     pub name: String,
@@ -25,7 +25,7 @@ impl JsonlError {
     }
 }
 
-/// Writes timelines as JSON lines until the output fails.
+/// Writes JSON lines until the output fails.
 #[derive(Debug)]
 pub struct Jsonl<W> {
     name: String,
@@ -55,14 +55,14 @@ impl<W: Write> Jsonl<W> {
     ///
     /// # Errors
     /// The first failure of the output. Afterwards lines are counted in [`Self::skipped`].
-    pub fn write(&mut self, timeline: &Timeline) -> Result<(), JsonlError> {
+    pub fn write(&mut self, line: &impl Serialize) -> Result<(), JsonlError> {
         if self.stopped {
             self.skipped += 1;
             return Ok(());
         }
         let start = self.batch.len();
         self.in_batch += 1;
-        if let Err(error) = serde_json::to_writer(&mut self.batch, timeline) {
+        if let Err(error) = serde_json::to_writer(&mut self.batch, line) {
             self.batch.truncate(start);
             return Err(self.stop(error.into()));
         }
@@ -82,12 +82,12 @@ impl<W: Write> Jsonl<W> {
         self.out.flush().map_err(|error| self.stop(error))
     }
 
-    /// Timelines handed to the output.
+    /// Lines handed to the output.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Timelines not written, or not known to be, since the output failed.
+    /// Lines not written, or not known to be, since the output failed.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }

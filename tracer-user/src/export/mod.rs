@@ -12,6 +12,8 @@ pub mod explain;
 pub mod health;
 pub mod jsonl;
 pub mod live;
+#[cfg(feature = "live")]
+pub mod otlp;
 pub mod palette;
 #[cfg(feature = "live")]
 pub mod prometheus;
