@@ -6,7 +6,7 @@ Threads share one client and take requests in turn. Request N asks for a number 
 prompt whose length both follow from N; every `--plain-every`-th is not streamed. Nothing is retried.
 The last line of standard output is a summary. Exit codes: 0 all answers right, 1 some not.
 
-The oracle's stamps are CLOCK_MONOTONIC. `send_before` and `send_after` lie around the sending of the
+The oracle's stamps are CLOCK_MONOTONIC. `connect` has those around the connection's making, `send_before` and `send_after` lie around the sending of the
 request, `first_byte` behind the answer's head and `last_byte` behind its end, as the HTTP library
 tells them; `chunks` behind each object of the stream as the caller gets it, `tokens` is what the
 server says that it generated, or the pieces of text that came.
@@ -80,6 +80,8 @@ def ask(client, stamps, number, plain_every):
         line["error"] = f"{type(error).__name__}: {error}"
     at = stamps.here.at
     line["last_byte"] = time.monotonic_ns()
+    connect = [at.get(f"connection.connect_tcp.{name}", 0) for name in ("started", "complete")]
+    line["connect"] = connect
     line["local_port"] = stamps.here.port
     line["send_before"] = at.get("http11.send_request_headers.started", 0)
     line["send_after"] = line["sent"] = at.get("http11.send_request_body.complete", 0)

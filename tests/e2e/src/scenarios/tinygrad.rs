@@ -3,7 +3,7 @@
 //!
 //! It has one thread, and serves one connection after the other. It makes its graphs by hand, once,
 //! while it warms up; a token is a few launches of them and a copy of four bytes back. So the
-//! driver's record, in the order in which the answers began, says which work was whose.
+//! driver's record, in the order in which the connections were made, says which work was whose.
 
 use anyhow::{Context as _, Result};
 
@@ -44,6 +44,9 @@ struct Truth {
     graph_kernels: u64,
     h2d_bytes: u64,
     d2h_bytes: u64,
+    /// Another connection was made at the same time as the request's: the work may be the other's.
+    doubtful: bool,
+    /// Process, thread, first and last enqueue.
     stretch: Option<(u32, u32, u64, u64)>,
 }
 
@@ -116,13 +119,23 @@ pub fn early(env: &Env, name: &str, size: Size) -> Result<Scenario> {
     judge(name, &Run { requests, records, traced, from_ns }, Graphs::Learned)
 }
 
-/// Divides the driver's record among the requests, in the order of their answers: a request's work
-/// ends with the copy back of its last token.
+/// Divides the driver's record among the requests, in the order of their connections: each carries
+/// one, the server accepts them as they came, and a request's work ends with the copy back of its
+/// last token.
 fn truths(requests: &[ClientRequest], sim: &Sim, from_ns: u64) -> Vec<Truth> {
     let mut order: Vec<(usize, &ClientRequest)> = requests.iter().enumerate().collect();
-    order.sort_by_key(|(_, request)| request.first_byte);
+    order.sort_by_key(|(_, request)| request.connect.map(|(_, after)| after));
     let mut ops = sim.ops.iter().filter(|op| op.enqueue_ns >= from_ns).peekable();
     let mut truths: Vec<Truth> = requests.iter().map(|_| Truth::default()).collect();
+    for pair in order.windows(2) {
+        let &[(before, earlier), (after, later)] = pair else { continue };
+        let apart = earlier.connect.zip(later.connect).is_some_and(|(a, b)| a.1 < b.0);
+        for index in [before, after] {
+            if let Some(truth) = truths.get_mut(index) {
+                truth.doubtful |= !apart;
+            }
+        }
+    }
     for (index, request) in order {
         let Some(truth) = truths.get_mut(index) else { continue };
         let mut tokens = 0;
@@ -239,15 +252,19 @@ fn judge(name: &str, run: &Run, graphs: Graphs) -> Result<Scenario> {
         else {
             continue;
         };
-        divided.add(truth.within(request));
         instants.add(request, None, timeline);
         streams.add(request, timeline);
+        divided.add(!truth.doubtful && truth.within(request));
+        if truth.doubtful {
+            continue;
+        }
         let gpu = timeline.gpu.as_ref();
         exact.add(gpu.is_some_and(|gpu| truth.is_that_of(gpu)));
         said.add(gpu.is_some_and(|gpu| truth.graphs_said(gpu, graphs)));
         linked.push((*index, timeline));
     }
-    scenario.demand_share("requests whose work the record tells apart", divided, 1.0);
+    scenario.add_share("work_told_apart", divided);
+    scenario.demand_share("requests whose work the record tells apart", divided, 0.9);
     scenario.instant_error_us = instants.errors_us().map(Into::into);
     scenario.add_share("arrival_socket", instants.at_socket);
     scenario.add_share("start_inside", instants.start_inside);
