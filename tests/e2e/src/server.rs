@@ -131,6 +131,10 @@ impl Server {
             Python::Tinygrad => "tinygrad",
         });
         command.args(args);
+        if which == Python::Tinygrad {
+            // So that the device's time shows beside the interpreter's.
+            command.env("CUDASIM_KERNEL_BASE_NS", "50000");
+        }
         let gpu = env.sim.is_some();
         if !gpu {
             command.arg("--no-gpu");

@@ -12,12 +12,12 @@ use crate::client::Client;
 use crate::clock::now_ns;
 use crate::env::Env;
 use crate::judge::bounds::bounds;
+use crate::judge::in_turn::{Truth, divide};
 use crate::judge::instants::Instants;
 use crate::judge::links::{Stretch, links};
 use crate::measure::{Share, Spread};
 use crate::oracles::client::ClientRequest;
 use crate::oracles::python::PythonRequest;
-use crate::oracles::sim::{Sim, SimOp};
 use crate::report::Scenario;
 use crate::scratch::Scratch;
 use crate::server::{Python, Records, Server};
@@ -34,20 +34,6 @@ enum Graphs {
     Opaque,
     /// Seen being made.
     Learned,
-}
-
-/// What a request made the device do, by the driver's record.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Truth {
-    launches: u64,
-    graphs: u64,
-    graph_kernels: u64,
-    h2d_bytes: u64,
-    d2h_bytes: u64,
-    /// Another connection was made at the same time as the request's: the work may be the other's.
-    doubtful: bool,
-    /// Process, thread, first and last enqueue.
-    stretch: Option<(u32, u32, u64, u64)>,
 }
 
 /// A run.
@@ -119,79 +105,6 @@ pub fn early(env: &Env, name: &str, size: Size) -> Result<Scenario> {
     judge(name, &Run { requests, records, traced, from_ns }, Graphs::Learned)
 }
 
-/// Divides the driver's record among the requests, in the order of their connections: each carries
-/// one, the server accepts them as they came, and a request's work ends with the copy back of its
-/// last token.
-fn truths(requests: &[ClientRequest], sim: &Sim, from_ns: u64) -> Vec<Truth> {
-    let mut order: Vec<(usize, &ClientRequest)> = requests.iter().enumerate().collect();
-    order.sort_by_key(|(_, request)| request.connect.map(|(_, after)| after));
-    let mut ops = sim.ops.iter().filter(|op| op.enqueue_ns >= from_ns).peekable();
-    let mut truths: Vec<Truth> = requests.iter().map(|_| Truth::default()).collect();
-    for pair in order.windows(2) {
-        let &[(before, earlier), (after, later)] = pair else { continue };
-        let apart = earlier.connect.zip(later.connect).is_some_and(|(a, b)| a.1 < b.0);
-        for index in [before, after] {
-            if let Some(truth) = truths.get_mut(index) {
-                truth.doubtful |= !apart;
-            }
-        }
-    }
-    for (index, request) in order {
-        let Some(truth) = truths.get_mut(index) else { continue };
-        let mut tokens = 0;
-        while tokens < request.tokens
-            && let Some(op) = ops.next()
-        {
-            tokens += u64::from(op.kind == "d2h");
-            truth.add(op, sim);
-        }
-    }
-    // Work after the last token of the last request is nobody's, and shows as such.
-    if let Some(truth) = truths.last_mut() {
-        ops.for_each(|op| truth.add(op, sim));
-    }
-    truths
-}
-
-impl Truth {
-    fn add(&mut self, op: &SimOp, sim: &Sim) {
-        match op.kind.as_str() {
-            "kernel" => self.launches += 1,
-            "graph" => {
-                self.graphs += 1;
-                let kernels = sim.graph_kernels.get(&(op.pid, op.id));
-                self.graph_kernels += kernels.copied().unwrap_or(0);
-            }
-            "h2d" => self.h2d_bytes += op.bytes,
-            "d2h" => self.d2h_bytes += op.bytes,
-            _ => {}
-        }
-        let (pid, tid, from, to) =
-            self.stretch.unwrap_or((op.pid, op.tid, op.enqueue_ns, op.enqueue_ns));
-        self.stretch = Some((pid, tid, from.min(op.enqueue_ns), to.max(op.enqueue_ns)));
-    }
-
-    /// Whether the work lies within the request, as its client saw it.
-    fn within(&self, request: &ClientRequest) -> bool {
-        self.stretch
-            .is_some_and(|(_, _, from, to)| request.send_before <= from && to <= request.last_byte)
-    }
-
-    /// Whether a timeline has exactly this work.
-    fn is_that_of(&self, gpu: &GpuSummary) -> bool {
-        (self.launches, self.graphs, self.h2d_bytes, self.d2h_bytes)
-            == (gpu.launches, gpu.graph_launches, gpu.h2d_bytes, gpu.d2h_bytes)
-    }
-
-    /// Whether a timeline says of the graphs what it can know.
-    fn graphs_said(&self, gpu: &GpuSummary, graphs: Graphs) -> bool {
-        match graphs {
-            Graphs::Opaque => gpu.graph_opaque == self.graphs && gpu.graph_kernels == 0,
-            Graphs::Learned => gpu.graph_opaque == 0 && gpu.graph_kernels == self.graph_kernels,
-        }
-    }
-}
-
 /// Streams: the chunks' number, the first one's time, the gaps between them.
 #[derive(Default)]
 struct Streams {
@@ -231,20 +144,73 @@ impl Streams {
     }
 }
 
+/// Whether a timeline says of the graphs what it can know.
+fn graphs_said(truth: &Truth, gpu: &GpuSummary, graphs: Graphs) -> bool {
+    match graphs {
+        Graphs::Opaque => gpu.graph_opaque == truth.graphs && gpu.graph_kernels == 0,
+        Graphs::Learned => gpu.graph_opaque == 0 && gpu.graph_kernels == truth.graph_kernels,
+    }
+}
+
+/// What the device did for the requests, as the timelines have it.
+#[derive(Default)]
+struct Work {
+    divided: Share,
+    exact: Share,
+    said: Share,
+    waits: Share,
+    waited_ns: u64,
+    busy_ns: u64,
+}
+
+impl Work {
+    fn add(&mut self, request: &ClientRequest, timeline: &Timeline, truth: &Truth, graphs: Graphs) {
+        self.divided.add(!truth.doubtful && truth.within(request));
+        if truth.doubtful {
+            return;
+        }
+        let gpu = timeline.gpu.as_ref();
+        self.exact.add(gpu.is_some_and(|gpu| truth.is_that_of(gpu)));
+        self.said.add(gpu.is_some_and(|gpu| graphs_said(truth, gpu, graphs)));
+        // Graphs of which it is known that they only launch kernels: their time is that of kernels.
+        self.waits.add(match graphs {
+            Graphs::Opaque => timeline.has_gpu_phase(),
+            Graphs::Learned => timeline.time_in("kernel") > 0,
+        });
+        self.waited_ns += timeline.time_in("kernel") + timeline.time_in("gpu");
+        self.busy_ns += truth.graph_ns;
+    }
+
+    fn report(&self, scenario: &mut Scenario, graphs: Graphs) {
+        scenario.add_share("work_told_apart", self.divided);
+        scenario.demand_share("requests whose work the record tells apart", self.divided, 0.9);
+        scenario.add_share("gpu_work_exact", self.exact);
+        scenario.demand_share("requests with exactly their GPU work", self.exact, 0.999);
+        scenario.add_share("graphs_said", self.said);
+        let what = match graphs {
+            Graphs::Opaque => "requests whose graphs are said to be opaque",
+            Graphs::Learned => "requests whose graphs' kernels are known",
+        };
+        scenario.demand_share(what, self.said, 0.999);
+        scenario.add_share("waits_said", self.waits);
+        scenario.demand_share("requests that are seen to wait for the device", self.waits, 0.999);
+        scenario.add("waits_to_graphs", self.waited_ns as f64 / self.busy_ns as f64);
+    }
+}
+
 fn judge(name: &str, run: &Run, graphs: Graphs) -> Result<Scenario> {
     let mut scenario = Scenario { name: name.to_owned(), ..Scenario::default() };
     let found = reported::judge(&mut scenario, &run.requests, &run.traced);
     let sim = &run.records.sim;
-    let made_late = sim
+    let made_meanwhile = sim
         .calls
         .iter()
         .filter(|call| call.enter_ns >= run.from_ns && call.api.starts_with("cuGraphInstantiate"));
-    scenario.add("graphs_made_meanwhile", made_late.count());
+    scenario.add("graphs_made_meanwhile", made_meanwhile.count());
     let first_ns = run.requests.iter().map(|request| request.send_before).min().unwrap_or(0);
-    let truths = truths(&run.requests, sim, first_ns);
+    let truths = divide(&run.requests, sim, first_ns);
     let mut instants = Instants::default();
-    let mut streams = Streams::default();
-    let (mut divided, mut exact, mut said) = (Share::default(), Share::default(), Share::default());
+    let (mut streams, mut work) = (Streams::default(), Work::default());
     let mut linked: Vec<(usize, &Timeline)> = Vec::new();
     for (index, at) in &found.pairs {
         let (Some(request), Some(timeline), Some(truth)) =
@@ -254,30 +220,17 @@ fn judge(name: &str, run: &Run, graphs: Graphs) -> Result<Scenario> {
         };
         instants.add(request, None, timeline);
         streams.add(request, timeline);
-        divided.add(!truth.doubtful && truth.within(request));
-        if truth.doubtful {
-            continue;
+        work.add(request, timeline, truth, graphs);
+        if !truth.doubtful {
+            linked.push((*index, timeline));
         }
-        let gpu = timeline.gpu.as_ref();
-        exact.add(gpu.is_some_and(|gpu| truth.is_that_of(gpu)));
-        said.add(gpu.is_some_and(|gpu| truth.graphs_said(gpu, graphs)));
-        linked.push((*index, timeline));
     }
-    scenario.add_share("work_told_apart", divided);
-    scenario.demand_share("requests whose work the record tells apart", divided, 0.9);
     scenario.instant_error_us = instants.errors_us().map(Into::into);
     scenario.add_share("arrival_socket", instants.at_socket);
     scenario.add_share("start_inside", instants.start_inside);
     scenario.demand_share("starts within the client's stamps", instants.start_inside, 0.99);
     streams.report(&mut scenario);
-    scenario.add_share("gpu_work_exact", exact);
-    scenario.demand_share("requests with exactly their GPU work", exact, 0.999);
-    scenario.add_share("graphs_said", said);
-    let what = match graphs {
-        Graphs::Opaque => "requests whose graphs are said to be opaque",
-        Graphs::Learned => "requests whose graphs' kernels are known",
-    };
-    scenario.demand_share(what, said, 0.999);
+    work.report(&mut scenario, graphs);
     judge_device(&mut scenario, run, &truths, &linked)?;
     Ok(scenario)
 }
