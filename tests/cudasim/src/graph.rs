@@ -61,6 +61,9 @@ impl Sim {
     pub fn launch_graph(&mut self, exec: Handle, stream: Handle) -> Res<When> {
         let mut begin = self.order(stream)?;
         let e = self.execs.get(exec)?;
+        if e.nodes.iter().any(|node| node.work.empty) {
+            return Err(INVALID_VALUE);
+        }
         begin.add(&e.tail);
         let source = self.source(stream)?;
         let launch = source.id;

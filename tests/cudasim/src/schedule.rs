@@ -147,6 +147,8 @@ pub struct Work {
     pub effect: Option<Effect>,
     pub host: Option<HostCall>,
     pub event: Handle,
+    /// A kernel without a single thread: it may stand in a graph, but not be launched.
+    pub empty: bool,
 }
 
 impl Work {
@@ -162,6 +164,7 @@ impl Work {
             effect: None,
             host: None,
             event: 0,
+            empty: false,
         }
     }
 }

@@ -226,6 +226,30 @@ fn kernel_nodes_are_added_changed_and_updated() {
 }
 
 #[test]
+fn a_node_without_blocks_is_given_some_before_the_launch() {
+    let records = isolated("a_node_without_blocks_is_given_some_before_the_launch", &[], || {
+        let r = Ready::new();
+        let params = [std::ptr::from_ref(&MS)];
+        let whole = node_params(r.busy, &params);
+        let mut empty = whole;
+        // No blocks along x.
+        empty[1] = 1 << 32;
+        let (mut graph, mut node) = (0, 0);
+        assert_eq!(r.cuGraphCreate(&mut graph, 0), 0);
+        let none = std::ptr::null();
+        assert_eq!(r.cuGraphAddKernelNode_v2(&mut node, graph, none, 0, empty.as_ptr()), 0);
+        let exec = instantiate(&r, graph);
+        assert_eq!(r.cuGraphLaunch(exec, 0), 1);
+        assert_eq!(r.cuGraphExecKernelNodeSetParams_v2(exec, node, whole.as_ptr()), 0);
+        assert_eq!(r.cuGraphLaunch(exec, 0), 0);
+        assert_eq!(r.cuCtxSynchronize(), 0);
+    });
+    let Some(records) = records else { return };
+    assert_eq!(ops_of(&records, "kernel").len(), 1);
+    assert_eq!(ops_of(&records, "graph").len(), 1);
+}
+
+#[test]
 fn host_functions_in_graphs_keep_their_place() {
     let records = isolated("host_functions_in_graphs_keep_their_place", &[], || {
         let r = Ready::new();

@@ -44,6 +44,19 @@ impl Client {
         Ok(Self { guard: Guard::spawn("the client", &mut command)?, oracle })
     }
 
+    /// Starts the real `openai` client (`openai_client.py`).
+    ///
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn openai(env: &Env, scratch: &Scratch, addr: &str, args: &[&str]) -> Result<Self> {
+        let oracle = scratch.file("client.jsonl");
+        std::fs::write(&oracle, "")?;
+        let mut command = Command::new(env.python.as_ref().context("no Python environment")?);
+        command.arg(env.serve.with_file_name("openai_client.py"));
+        command.args(["--addr", addr]).args(args).arg("--oracle").arg(&oracle);
+        Ok(Self { guard: Guard::spawn("the openai client", &mut command)?, oracle })
+    }
+
     /// Starts it and waits until all its connections are open; [`Client::go`] lets it send.
     ///
     /// # Errors

@@ -138,6 +138,22 @@ impl Env {
         })
     }
 
+    /// Why tinygrad's server does not run here; `None` where it does.
+    pub fn no_tinygrad(&self) -> Option<String> {
+        let Some(python) = &self.python else { return self.no_python() };
+        // `venv/bin/python3`; the packages lie in `venv/lib/python3.N/site-packages`.
+        let lib = python.ancestors().nth(2).map(|venv| venv.join("lib"));
+        let versions = lib.and_then(|lib| fs::read_dir(lib).ok()).into_iter().flatten().flatten();
+        let packages: Vec<PathBuf> =
+            versions.map(|version| version.path().join("site-packages")).collect();
+        let missing = ["tinygrad", "openai", "nvidia"]
+            .into_iter()
+            .find(|name| !packages.iter().any(|folder| folder.join(name).is_dir()));
+        missing.map(|name| {
+            format!("the Python environment has no {name} (`cargo xtask setup` makes it anew)")
+        })
+    }
+
     /// Why no Python server runs here; `None` where they do.
     pub fn no_python(&self) -> Option<String> {
         self.python.is_none().then(|| {

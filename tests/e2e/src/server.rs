@@ -1,5 +1,7 @@
-//! The servers that are traced: the compiled fixture, FastAPI on uvicorn, Flask on gunicorn.
+//! The servers that are traced: the compiled fixture, FastAPI on uvicorn, Flask on gunicorn,
+//! tinygrad's.
 
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -19,6 +21,9 @@ use crate::timeline::read_lines;
 
 /// How long a server may take to come up, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long one may take to load a model, compile its kernels and run it once.
+const WARMING: Duration = Duration::from_secs(300);
 
 /// A server that listens.
 #[derive(Debug)]
@@ -55,6 +60,8 @@ pub enum Python {
     Flask,
     /// FastAPI on uvicorn.
     FastApi,
+    /// tinygrad's OpenAI-compatible server, with a tiny model.
+    Tinygrad,
 }
 
 /// What a server and its driver wrote down.
@@ -121,8 +128,13 @@ impl Server {
         command.arg(&env.serve).arg(match which {
             Python::Flask => "flask",
             Python::FastApi => "fastapi",
+            Python::Tinygrad => "tinygrad",
         });
         command.args(args);
+        if which == Python::Tinygrad {
+            // So that the device's time shows beside the interpreter's.
+            command.env("CUDASIM_KERNEL_BASE_NS", "50000");
+        }
         let gpu = env.sim.is_some();
         if !gpu {
             command.arg("--no-gpu");
@@ -187,6 +199,14 @@ impl Server {
                 .filter(|run| run.summary.errors == 0)
                 .map(drop)
         })
+    }
+
+    /// Waits until it takes connections, which one that warms a model up does late.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub fn wait_up(&self) -> Result<()> {
+        until("the model's warm-up", WARMING, || TcpStream::connect(self.addr()).ok().map(drop))
     }
 
     /// Waits until so many of its threads have carried out the plan of `--warm`.

@@ -94,6 +94,10 @@ pub struct GpuSummary {
     pub d2h_bytes: u64,
     pub launches: u64,
     pub graph_launches: u64,
+    #[serde(default)]
+    pub graph_opaque: u64,
+    #[serde(default)]
+    pub graph_kernels: u64,
 }
 
 /// The phases that name GPU work.

@@ -98,6 +98,17 @@ fn uvicorn_sse() {
     passes("uvicorn-sse", Needs::Python, 60);
 }
 
+/// A program none of us wrote, which spanprobe finds running.
+#[test]
+fn tinygrad() {
+    passes("tinygrad", Needs::Tinygrad, 60);
+}
+
+#[test]
+fn tinygrad_early_learns_its_graphs() {
+    passes("tinygrad-early", Needs::Tinygrad, 24);
+}
+
 #[test]
 fn gunicorn() {
     passes("gunicorn", Needs::Python, 200);

@@ -5,6 +5,7 @@ first request waits until the server is up. The servers themselves are unmodifie
 """
 
 import argparse
+import glob
 import os
 import socket
 import sys
@@ -67,9 +68,40 @@ def serve_batch(args):
     batch_app.run(listen(args))
 
 
+def serve_tinygrad(args):
+    """Becomes tinygrad's server as published, which binds the port that it is given by itself.
+
+    It binds to every address of the machine, and does not listen before its model is warm: until
+    then connections are refused. This socket, which never listens, keeps the port from others.
+    """
+    import nvidia
+
+    import tiny_gguf
+
+    if not os.path.exists(args.model):
+        tiny_gguf.write(args.model)
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind((args.host, args.port))
+    holder.set_inheritable(True)
+    port = holder.getsockname()[1]
+    # NVIDIA's compiler and its headers, where their packages put them.
+    [compiler] = [
+        found for path in nvidia.__path__ for found in glob.glob(f"{path}/*/lib/libnvrtc.so.*")
+    ]
+    libraries = os.path.dirname(compiler)
+    paths = [libraries, os.environ.get("LD_LIBRARY_PATH", "")]
+    os.environ["LD_LIBRARY_PATH"] = ":".join(path for path in reversed(paths) if path)
+    os.environ["CUDA_PATH"] = os.path.dirname(libraries)
+    os.environ["DEV"] = "CUDA"
+    print("listening", port, flush=True)
+    command = [sys.executable, "-m", "tinygrad.llm", "--model", os.path.abspath(args.model)]
+    os.execv(sys.executable, [*command, "--max_context", "512", "--serve", str(port)])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("server", choices=["flask", "fastapi", "batch"])
+    parser.add_argument("server", choices=["flask", "fastapi", "batch", "tinygrad"])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
@@ -80,6 +112,7 @@ def main():
     parser.add_argument("--threads", type=int, help="size of FastAPI's thread pool, or of gthread's")
     parser.add_argument("--worker-class", choices=["sync", "gthread"], default="sync")
     parser.add_argument("--dependency", help="HOST:PORT of the server that dep_ns asks")
+    parser.add_argument("--model", default="tiny.gguf", help="tinygrad's; made where it is missing")
     parser.add_argument("--no-gpu", action="store_true", help="sleep instead of calling the driver")
     args = parser.parse_args()
     if args.oracle:
@@ -90,7 +123,12 @@ def main():
         os.environ["FIXTURE_DEPENDENCY"] = args.dependency
     if args.no_gpu:
         os.environ["FIXTURE_NO_GPU"] = "1"
-    serve = {"flask": serve_flask, "fastapi": serve_fastapi, "batch": serve_batch}
+    serve = {
+        "flask": serve_flask,
+        "fastapi": serve_fastapi,
+        "batch": serve_batch,
+        "tinygrad": serve_tinygrad,
+    }
     serve[args.server](args)
 
 

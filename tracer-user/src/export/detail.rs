@@ -204,7 +204,8 @@ fn gpu_lines(gpu: &GpuSummary, style: Style, out: &mut String) {
         (format!("{} launches", text::count(gpu.launches)), Paint::Plain),
     ];
     if gpu.graph_launches > 0 {
-        pieces.push((text::counted(gpu.graph_launches, "graph"), Paint::Plain));
+        let (opaque, kernels) = (gpu.graph_opaque, gpu.graph_kernels);
+        pieces.push((text::graphs(gpu.graph_launches, opaque, kernels), Paint::Plain));
     }
     pieces.push((format!("to device {}", text::bytes(gpu.h2d_bytes)), Paint::Plain));
     pieces.push((format!("from device {}", text::bytes(gpu.d2h_bytes)), Paint::Plain));

@@ -80,6 +80,10 @@ pub struct GpuStats {
     pub launches: u64,
     /// Graphs launched.
     pub graph_launches: u64,
+    /// Of these, launches of opaque ones.
+    pub graph_opaque: u64,
+    /// Kernels in the others.
+    pub graph_kernels: u64,
     /// Bytes copied to the device.
     pub h2d_bytes: u64,
     /// Bytes copied from the device.
@@ -97,6 +101,8 @@ impl GpuStats {
         self.requests += 1;
         self.launches = self.launches.saturating_add(gpu.launches);
         self.graph_launches = self.graph_launches.saturating_add(gpu.graph_launches);
+        self.graph_opaque = self.graph_opaque.saturating_add(gpu.graph_opaque);
+        self.graph_kernels = self.graph_kernels.saturating_add(gpu.graph_kernels);
         self.h2d_bytes = self.h2d_bytes.saturating_add(gpu.h2d_bytes);
         self.d2h_bytes = self.d2h_bytes.saturating_add(gpu.d2h_bytes);
         self.busy_lower_ns += u128::from(gpu.busy_lower_ns);
@@ -108,6 +114,8 @@ impl GpuStats {
         self.requests += other.requests;
         self.launches = self.launches.saturating_add(other.launches);
         self.graph_launches = self.graph_launches.saturating_add(other.graph_launches);
+        self.graph_opaque = self.graph_opaque.saturating_add(other.graph_opaque);
+        self.graph_kernels = self.graph_kernels.saturating_add(other.graph_kernels);
         self.h2d_bytes = self.h2d_bytes.saturating_add(other.h2d_bytes);
         self.d2h_bytes = self.d2h_bytes.saturating_add(other.d2h_bytes);
         self.busy_lower_ns += other.busy_lower_ns;

@@ -180,6 +180,16 @@ pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", count(n))
 }
 
+/// Launches of graphs, how many of them are opaque, and kernels in the others:
+/// `16 graphs with 208 kernels`, `16 opaque graphs`, `16 graphs (3 opaque) with 169 kernels`.
+pub fn graphs(launches: u64, opaque: u64, kernels: u64) -> String {
+    if opaque >= launches {
+        return counted(launches, "opaque graph");
+    }
+    let among = if opaque > 0 { format!(" ({} opaque)", count(opaque)) } else { String::new() };
+    format!("{}{among} with {}", counted(launches, "graph"), counted(kernels, "kernel"))
+}
+
 /// `text` in pieces of at most `columns` (at least one character each).
 pub fn pieces(text: &str, columns: usize) -> Vec<&str> {
     let (mut rest, mut out) = (text, Vec::new());

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::intake::event::{Api, Call};
 
+use super::graph::Part;
 use super::op::OpKind;
 
 /// The stream that a call names.
@@ -91,6 +92,10 @@ pub(super) enum Action {
     EventDestroy(u64),
     BeginCapture { stream: StreamRef, graph: Option<u64> },
     EndCapture(StreamRef),
+    GraphCreate,
+    GraphClone { of: u64 },
+    GraphAdd { graph: u64, part: Part },
+    GraphNodeGone,
     Instantiate { graph: u64 },
     GraphDestroy(u64),
     ExecDestroy(u64),
@@ -137,6 +142,9 @@ pub(super) fn action(call: &Call) -> Action {
         Api::GraphInstantiate
         | Api::GraphInstantiateWithFlags
         | Api::GraphInstantiateWithParams => Action::Instantiate { graph: a1 },
+        Api::GraphCreate => Action::GraphCreate,
+        Api::GraphClone => Action::GraphClone { of: a1 },
+        Api::GraphDestroyNode => Action::GraphNodeGone,
         Api::GraphDestroy => Action::GraphDestroy(a0),
         Api::GraphExecDestroy => Action::ExecDestroy(a0),
         Api::ModuleLoad
@@ -151,6 +159,7 @@ pub(super) fn action(call: &Call) -> Action {
         _ => context(call)
             .map(Action::Context)
             .or_else(|| memory(call).map(Action::Memory))
+            .or_else(|| part(call).map(|part| Action::GraphAdd { graph: a1, part }))
             .unwrap_or_else(|| Action::Enqueue(enqueue(call))),
     }
 }
@@ -185,6 +194,29 @@ fn memory(call: &Call) -> Option<MemoryCall> {
         | Api::MemRelease
         | Api::MemMap
         | Api::MemUnmap => MemoryCall::Other,
+        _ => return None,
+    })
+}
+
+/// What a call adds to the graph that its second argument names.
+fn part(call: &Call) -> Option<Part> {
+    let [.., a4, _] = call.args;
+    Some(match call.api {
+        Api::GraphAddKernelNode => Part::Node(OpKind::Kernel),
+        // Which way it copies stands in a structure that is not taken.
+        Api::GraphAddMemcpyNode => Part::Node(OpKind::Unified),
+        Api::GraphAddMemsetNode => Part::Node(OpKind::Memset),
+        // None of these is a kernel or a copy; all may take time or wait.
+        Api::GraphAddHostNode
+        | Api::GraphAddEventWaitNode
+        | Api::GraphAddExternalSemaphoresSignalNode
+        | Api::GraphAddExternalSemaphoresWaitNode
+        | Api::GraphAddBatchMemOpNode
+        | Api::GraphAddMemAllocNode
+        | Api::GraphAddMemFreeNode => Part::Node(OpKind::HostFunc),
+        Api::GraphAddEmptyNode | Api::GraphAddEventRecordNode => Part::Nothing,
+        Api::GraphAddChildGraphNode => Part::Child(a4),
+        Api::GraphAddNode => Part::Unknown,
         _ => return None,
     })
 }

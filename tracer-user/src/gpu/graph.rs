@@ -1,10 +1,12 @@
-//! Graphs: what was recorded at capture, and which executable graph holds it.
+//! Graphs: what they hold, as seen when they were made, and which executable graph holds it.
 //!
-//! `cuStreamEndCapture` hands its graph out through its second argument, which is not taken. The
-//! graph is known by sequence instead: an instantiation that is the thread's very next call after
-//! the end of a capture, of a handle that names no other living graph, is of that capture. Every
-//! other graph (captured before attach, built by hand, captured into an existing graph) is opaque.
-//! Updating an executable graph keeps its nodes' kinds, which is all that is kept here.
+//! A graph made by hand is known from `cuGraphCreate` on, node by node. Of a captured one,
+//! `cuStreamEndCapture` hands its graph out through its second argument, which is not taken: it is
+//! known by sequence instead. An instantiation that is the thread's very next call after the end of
+//! a capture, of a handle that names no other living graph, is of that capture. Every other graph
+//! (made before attach, captured into an existing graph, with nodes of a kind that the call does not
+//! tell) is opaque. Updating an executable graph keeps its nodes' kinds, which is all that is kept
+//! here; nodes that it has disabled still count.
 
 use std::collections::BTreeMap;
 
@@ -35,10 +37,35 @@ impl Nodes {
         *sum = sum.saturating_add(count);
     }
 
+    /// Adds the nodes of another graph.
+    fn add_all(&mut self, other: Self) {
+        for (sum, more) in [
+            (&mut self.kernels, other.kernels),
+            (&mut self.h2d, other.h2d),
+            (&mut self.d2h, other.d2h),
+            (&mut self.others, other.others),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
     /// Whether it launches kernels and does nothing else.
     pub fn only_kernels(self) -> bool {
         self.kernels > 0 && self.h2d == 0 && self.d2h == 0 && self.others == 0
     }
+}
+
+/// What a call adds to a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A node of this kind.
+    Node(OpKind),
+    /// A node that is ordered work of no kind: it takes no time on the device.
+    Nothing,
+    /// All nodes of this graph, as one.
+    Child(u64),
+    /// Something that the call's arguments do not tell.
+    Unknown,
 }
 
 /// Graphs and executable graphs of one process, by handle. `None`: opaque.
@@ -64,6 +91,37 @@ impl Graphs {
             evicted += put(&mut self.execs, exec, nodes, cap);
         }
         evicted
+    }
+
+    /// An empty graph was made. Answers how many entries had to go.
+    pub(super) fn created(&mut self, graph: u64, cap: usize) -> u64 {
+        put(&mut self.graphs, graph, Some(Nodes::default()), cap)
+    }
+
+    /// `graph` was made as a copy of `of`. Answers how many entries had to go.
+    pub(super) fn cloned(&mut self, graph: u64, of: u64, cap: usize) -> u64 {
+        let nodes = self.graphs.get(&of).copied().flatten();
+        put(&mut self.graphs, graph, nodes, cap)
+    }
+
+    /// Something was added to a graph. One that is not known stays so.
+    pub(super) fn added(&mut self, graph: u64, part: Part) {
+        let child = match part {
+            Part::Child(child) => self.graphs.get(&child).copied().flatten(),
+            _ => None,
+        };
+        let Some(known) = self.graphs.get_mut(&graph) else { return };
+        match (part, known.as_mut()) {
+            (Part::Node(kind), Some(nodes)) => nodes.add(kind, 1),
+            (Part::Child(_), Some(nodes)) if let Some(child) = child => nodes.add_all(child),
+            (Part::Nothing, _) | (_, None) => {}
+            (Part::Child(_) | Part::Unknown, Some(_)) => *known = None,
+        }
+    }
+
+    /// A node was taken out of some graph: which one the call does not tell.
+    pub(super) fn node_gone(&mut self) {
+        self.graphs.values_mut().for_each(|nodes| *nodes = None);
     }
 
     pub(super) fn nodes_of(&self, exec: u64) -> Option<Nodes> {

@@ -116,7 +116,7 @@ pub struct Op {
     pub pinned: Option<bool>,
     /// The call returns when the copy is done, or staged.
     pub blocking: bool,
-    /// What a graph holds, where that was learned at capture.
+    /// What a graph holds, where it was seen being made.
     pub graph: Option<Nodes>,
     /// The thread's current context was known.
     pub context_known: bool,

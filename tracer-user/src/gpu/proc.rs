@@ -182,6 +182,18 @@ impl Proc {
                 env.counters.graphs_evicted +=
                     self.graphs.instantiated(graph, call.out, ended.flatten(), cap);
             }
+            Action::GraphCreate => {
+                let cap = env.limits.graphs;
+                let evicted = call.out.map(|graph| self.graphs.created(graph, cap));
+                env.counters.graphs_evicted += evicted.unwrap_or(0);
+            }
+            Action::GraphClone { of } => {
+                let cap = env.limits.graphs;
+                let evicted = call.out.map(|graph| self.graphs.cloned(graph, of, cap));
+                env.counters.graphs_evicted += evicted.unwrap_or(0);
+            }
+            Action::GraphAdd { graph, part } => self.graphs.added(graph, part),
+            Action::GraphNodeGone => self.graphs.node_gone(),
             Action::GraphDestroy(graph) => self.graphs.destroyed(graph),
             Action::ExecDestroy(exec) => self.graphs.exec_destroyed(exec),
             Action::Memory(memory) => self.on_memory(at, memory, call.out, env),

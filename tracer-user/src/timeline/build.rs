@@ -408,7 +408,13 @@ fn summarise(ops: &[&OpDone], context: &Context<'_>) -> GpuSummary {
                     *kernels.entry(op.function).or_default() += op.count;
                 }
             }
-            OpKind::Graph => summary.graph_launches += op.count,
+            OpKind::Graph => {
+                summary.graph_launches += op.count;
+                match op.graph {
+                    Some(nodes) => summary.graph_kernels += nodes.kernels.saturating_mul(op.count),
+                    None => summary.graph_opaque += op.count,
+                }
+            }
             _ => {}
         }
         let method = method(done.method);

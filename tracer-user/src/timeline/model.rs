@@ -320,6 +320,12 @@ pub struct GpuSummary {
     pub launches: u64,
     /// Graphs launched.
     pub graph_launches: u64,
+    /// Of these, launches of opaque ones: not seen being made, so what they hold is not known.
+    #[serde(skip_serializing_if = "is_none")]
+    pub graph_opaque: u64,
+    /// Kernels in the others, which were learned.
+    #[serde(skip_serializing_if = "is_none")]
+    pub graph_kernels: u64,
     /// Bounds per kind of work.
     pub operations: Vec<OperationBounds>,
     /// Names of kernels launched most, where the functions were looked up under trace.
@@ -328,6 +334,10 @@ pub struct GpuSummary {
     /// Calls of the driver that failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_calls: u32,
+}
+
+fn is_none(n: &u64) -> bool {
+    *n == 0
 }
 
 fn is_zero(n: &u32) -> bool {

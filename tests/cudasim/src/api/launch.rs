@@ -76,8 +76,7 @@ fn check_shape(p: &KernelNodeParams) -> Res {
     let [_, gy, gz] = p.grid;
     let [_, _, bz] = p.block;
     let threads = p.block.iter().map(|&d| u64::from(d)).product::<u64>();
-    let empty = p.grid.contains(&0) || p.block.contains(&0);
-    if empty || gy > 65_535 || gz > 65_535 || bz > 64 || threads > 1024 || p.shared > 232_448 {
+    if gy > 65_535 || gz > 65_535 || bz > 64 || threads > 1024 || p.shared > 232_448 {
         return Err(INVALID_VALUE);
     }
     // Arguments are given in one way or the other.
@@ -88,6 +87,10 @@ fn check_shape(p: &KernelNodeParams) -> Res {
 }
 
 /// The operation that a launch enqueues, or a kernel node stands for.
+///
+/// The documents say what a node's grid means "when the graph is launched", not that a node without
+/// blocks may not be added. tinygrad adds such nodes on real drivers, where a dimension is to be
+/// set before each launch, so only launching them is refused.
 pub fn work(sim: &Sim, p: &KernelNodeParams) -> Res<Work> {
     let f = sim.functions.get(p.func)?;
     check_shape(p)?;
@@ -95,6 +98,7 @@ pub fn work(sim: &Sim, p: &KernelNodeParams) -> Res<Work> {
         engine: Some(Engine::Compute),
         cost: Cost::Fixed(duration(f.busy, p)?),
         func: f.text,
+        empty: p.grid.contains(&0) || p.block.contains(&0),
         ..Work::marker(Kind::Kernel)
     })
 }
@@ -107,6 +111,9 @@ fn launch(site: &Site, p: KernelNodeParams, stream: Handle) -> Res {
         return Err(INVALID_HANDLE);
     }
     let work = work(&sim, &p)?;
+    if work.empty {
+        return Err(INVALID_VALUE);
+    }
     if needs_loading(&mut sim, p.func)? && config().lazy_load_us > 0 {
         drop(sim);
         sleep_us(config().lazy_load_us);

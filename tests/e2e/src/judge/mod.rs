@@ -4,6 +4,7 @@
 pub mod bounds;
 pub mod calls;
 pub mod causes;
+pub mod in_turn;
 pub mod instants;
 pub mod links;
 pub mod phases;

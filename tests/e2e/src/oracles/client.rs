@@ -1,4 +1,4 @@
-//! `fixture-client`'s lines.
+//! The clients' lines: those of `fixture-client`, and of `openai_client.py`.
 
 use serde::Deserialize;
 
@@ -23,6 +23,13 @@ pub struct ClientRequest {
     pub error: Option<String>,
     #[serde(default)]
     pub chunk_count: u64,
+    /// Around the making of its connection, where it was the first request of it.
+    #[serde(default)]
+    pub connect: Option<(u64, u64)>,
+    #[serde(default)]
+    pub chunks: Vec<u64>,
+    #[serde(default)]
+    pub tokens: u64,
     #[serde(default)]
     pub stall: bool,
 }

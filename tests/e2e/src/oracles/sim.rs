@@ -1,5 +1,6 @@
 //! The simulated driver's lines: what ran on the device, and when.
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
@@ -49,6 +50,8 @@ enum Line {
 pub struct Sim {
     /// Operations that a program enqueued: graphs as a whole, not their parts.
     pub ops: Vec<SimOp>,
+    /// Kernels that a launch of a graph ran, by process and the launch's id.
+    pub graph_kernels: HashMap<(u32, u64), u64>,
     /// Calls.
     pub calls: Vec<SimCall>,
 }
@@ -67,6 +70,9 @@ impl Sim {
                 .with_context(|| format!("{}: {line}", file.display()))?;
             match parsed {
                 Line::Op(op) if op.kind == "graph" || op.graph == 0 => sim.ops.push(op),
+                Line::Op(op) if op.kind == "kernel" => {
+                    *sim.graph_kernels.entry((op.pid, op.graph)).or_default() += 1;
+                }
                 Line::Op(_) | Line::Other => {}
                 Line::Call(call) => sim.calls.push(call),
             }

@@ -7,6 +7,7 @@ pub mod python;
 mod reported;
 pub mod stalls;
 mod stamped;
+pub mod tinygrad;
 
 use anyhow::Result;
 
@@ -25,15 +26,20 @@ pub struct Named {
     /// Its name.
     pub name: &'static str,
     run: fn(&Env, &str, Size) -> Result<Scenario>,
-    needs_python: bool,
+    /// Why it cannot run here for a reason of its own.
+    missing: fn(&Env) -> Option<String>,
 }
 
 const fn compiled(name: &'static str, run: fn(&Env, &str, Size) -> Result<Scenario>) -> Named {
-    Named { name, run, needs_python: false }
+    Named { name, run, missing: |_| None }
 }
 
 const fn python(name: &'static str, run: fn(&Env, &str, Size) -> Result<Scenario>) -> Named {
-    Named { name, run, needs_python: true }
+    Named { name, run, missing: Env::no_python }
+}
+
+const fn tinygrad(name: &'static str, run: fn(&Env, &str, Size) -> Result<Scenario>) -> Named {
+    Named { name, run, missing: Env::no_tinygrad }
 }
 
 /// Every scenario, in the order in which they run.
@@ -76,6 +82,8 @@ pub const ALL: &[Named] = &[
     python("uvicorn-alone", python::kept),
     python("uvicorn-sse", python::kept),
     python("gunicorn", python::gunicorn),
+    tinygrad("tinygrad", tinygrad::late),
+    tinygrad("tinygrad-early", tinygrad::early),
 ];
 
 /// The names, as `--help` lists them.
@@ -92,8 +100,8 @@ impl Named {
 
     /// Runs it; one that cannot run here says why, one that breaks off has failed.
     pub fn run(&self, env: &Env, size: Size) -> Scenario {
-        let python = if self.needs_python { env.no_python() } else { None };
-        let missing = env.cannot_trace().or_else(|| env.no_driver()).or(python);
+        let missing = env.cannot_trace().or_else(|| env.no_driver());
+        let missing = missing.or_else(|| (self.missing)(env));
         if let Some(reason) = missing {
             return Scenario::skipped(self.name, reason);
         }
@@ -147,6 +155,8 @@ mod tests {
             "dependency",
             "tokio",
             "fan",
+            "tinygrad",
+            "tinygrad-early",
         ] {
             assert_eq!(ALL.iter().filter(|scenario| scenario.name == name).count(), 1, "{name}");
             assert!(names().contains(name), "{name}");

@@ -11,15 +11,21 @@ pub enum Needs {
     Python,
     /// The driver, and a Prometheus server.
     Prometheus,
+    /// The driver, and tinygrad's server.
+    Tinygrad,
 }
 
 /// Where things are; `None`, said loudly, where the test cannot run here.
 pub fn env(needs: Needs) -> Option<Env> {
     let env = Env::new().expect("this program knows where it lies");
     let driver = if needs == Needs::Nothing { None } else { env.no_driver() };
-    let python = if needs == Needs::Python { env.no_python() } else { None };
-    let prometheus = if needs == Needs::Prometheus { env.no_prometheus() } else { None };
-    match env.cannot_trace().or(driver).or(python).or(prometheus) {
+    let own = match needs {
+        Needs::Nothing | Needs::Driver => None,
+        Needs::Python => env.no_python(),
+        Needs::Prometheus => env.no_prometheus(),
+        Needs::Tinygrad => env.no_tinygrad(),
+    };
+    match env.cannot_trace().or(driver).or(own) {
         None => Some(env),
         Some(reason) => {
             skipped(&reason);

@@ -78,6 +78,8 @@ fn gpu() -> impl Strategy<Value = GpuSummary> {
             d2h_bytes: lower,
             launches: upper,
             graph_launches: lower,
+            graph_opaque: upper,
+            graph_kernels: upper,
             operations: vec![OperationBounds {
                 kind: "h2d",
                 method,

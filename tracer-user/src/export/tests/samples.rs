@@ -105,6 +105,8 @@ pub fn embedding() -> Timeline {
         d2h_bytes: 49_152,
         launches: 97,
         graph_launches: 2,
+        graph_opaque: 0,
+        graph_kernels: 24,
         operations: vec![
             OperationBounds {
                 kind: "h2d",

@@ -105,6 +105,75 @@ fn graphs_are_learned_only_where_certain() {
     assert_eq!(hear(events).phase(500), Some(WaitPhase::Gpu));
 }
 
+fn graph_call(api: Api, enter: u64, args: &[u64]) -> Event {
+    call(api, enter, enter + 1, args)
+}
+
+/// A graph 0x91 made by hand: `parts`, then instantiated as 0x92 and launched. What it holds.
+fn made_by_hand(parts: Vec<Event>) -> Option<(u64, u64)> {
+    let mut events = vec![graph_call(Api::GraphCreate, 100, &[0x10, 0]).out(0x91)];
+    events.extend(parts);
+    events.extend([instantiate(190, 0x91, 0x92), launch_graph(200, 0x92, FREE)]);
+    events.push(sync(210, 500, FREE));
+    let heard = hear(events);
+    let [done] = heard.ops()[..] else { panic!("one operation") };
+    done.op.graph.map(|nodes| (nodes.kernels, nodes.others))
+}
+
+#[test]
+fn graphs_made_by_hand_are_learned_node_by_node() {
+    let node = |enter, api| graph_call(api, enter, &[0x20, 0x91]);
+    let kernel = |enter| node(enter, Api::GraphAddKernelNode);
+    // Another graph, with two kernels.
+    let child = || {
+        vec![
+            graph_call(Api::GraphCreate, 110, &[0x10, 0]).out(0x95),
+            graph_call(Api::GraphAddKernelNode, 112, &[0x20, 0x95]),
+            graph_call(Api::GraphAddKernelNode, 114, &[0x20, 0x95]),
+        ]
+    };
+    let with = |mut first: Vec<Event>, then: Event| {
+        first.push(then);
+        first
+    };
+    let add_child = |of| graph_call(Api::GraphAddChildGraphNode, 120, &[0x20, 0x91, 0, 0, of]);
+    let cases = [
+        ("empty", vec![], Some((0, 0))),
+        ("kernels", vec![kernel(110), kernel(112)], Some((2, 0))),
+        ("one of another thread", vec![kernel(110), kernel(112).by(2)], Some((2, 0))),
+        ("one refused", vec![kernel(110), kernel(112).ret(1)], Some((1, 0))),
+        ("a copy", vec![kernel(110), node(112, Api::GraphAddMemcpyNode)], Some((1, 1))),
+        ("a join", vec![kernel(110), node(112, Api::GraphAddEmptyNode)], Some((1, 0))),
+        ("a child", with(child(), add_child(0x95)), Some((2, 0))),
+        ("a child that is not known", vec![kernel(110), add_child(0x96)], None),
+        ("a node of any kind", vec![kernel(110), node(112, Api::GraphAddNode)], None),
+        (
+            "a node taken out",
+            vec![kernel(110), graph_call(Api::GraphDestroyNode, 112, &[0x20])],
+            None,
+        ),
+        (
+            "made anew as a copy",
+            with(child(), graph_call(Api::GraphClone, 120, &[0x10, 0x95]).out(0x91)),
+            Some((2, 0)),
+        ),
+    ];
+    for (name, parts, expected) in cases {
+        assert_eq!(made_by_hand(parts), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_graph_made_before_attach_stays_opaque() {
+    let heard = hear(vec![
+        graph_call(Api::GraphAddKernelNode, 110, &[0x20, 0x91]),
+        instantiate(130, 0x91, 0x92),
+        launch_graph(200, 0x92, FREE),
+        sync(210, 500, FREE),
+    ]);
+    assert_eq!(heard.ops()[0].op.graph, None);
+}
+
 #[test]
 fn captures_that_began_or_ended_otherwise() {
     // Before attach: what seemed enqueued did not run.
