@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
 
 #[cfg(feature = "live")]
-use crate::discover::select::Selectors;
+use crate::discover::{container::Wanted, select::Selectors};
 
 /// Shows where the time of every inference request goes, from outside the server.
 #[derive(Debug, Parser)]
@@ -34,6 +34,9 @@ pub enum Command {
     /// Show why one request of a session file took its time: who waited for whom, and how that is
     /// known. Needs no rights.
     Explain(ExplainArgs),
+    /// Say what can be traced here, what not, why, and what to do about it. Only reads.
+    #[cfg(feature = "live")]
+    Doctor(DoctorArgs),
 }
 
 /// Whom to trace.
@@ -52,6 +55,10 @@ pub struct SelectorArgs {
     /// Trace whoever listens on this TCP port, now and later.
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
+    /// Trace the processes of this container, now and later: its id or at least its first 12
+    /// digits, or its name where the runtime names control groups by it (LXC, systemd-nspawn).
+    #[arg(long = "container", value_name = "ID|NAME", value_parser = Wanted::parse)]
+    pub containers: Vec<Wanted>,
     /// Trace every process that maps the CUDA driver, now and later.
     #[arg(long)]
     pub cuda: bool,
@@ -70,6 +77,7 @@ impl SelectorArgs {
             pids: self.pids.clone(),
             exes: self.exes.clone(),
             ports: self.ports.clone(),
+            containers: self.containers.clone(),
             cuda: self.cuda,
         }
     }
@@ -79,6 +87,9 @@ impl SelectorArgs {
         let mut words: Vec<String> = self.pids.iter().map(|pid| format!("--pid {pid}")).collect();
         words.extend(self.exes.iter().map(|exe| format!("--exe {exe}")));
         words.extend(self.ports.iter().map(|port| format!("--port {port}")));
+        words.extend(
+            self.containers.iter().map(|wanted| format!("--container {}", wanted.as_str())),
+        );
         words.extend(self.cuda.then(|| "--cuda".to_owned()));
         words
     }
@@ -234,6 +245,18 @@ pub struct ExplainArgs {
     /// A session file.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// Print one JSON object instead.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `spanprobe doctor`.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Look at this process and its children too: what would be hooked, and what would not be seen.
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
     /// Print one JSON object instead.
     #[arg(long)]
     pub json: bool,

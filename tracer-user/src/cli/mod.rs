@@ -1,6 +1,8 @@
 //! The command line: what was asked for, and its result as an exit code.
 
 mod args;
+#[cfg(feature = "live")]
+mod doctor;
 mod explain;
 #[cfg(feature = "live")]
 mod lock;
@@ -25,9 +27,12 @@ const NO_TARGET: u8 = 3;
 /// Another spanprobe traces on this machine.
 #[cfg(feature = "live")]
 const ALREADY_RUNNING: u8 = 4;
+/// Tracing works, and something is not seen.
+#[cfg(feature = "live")]
+const DEGRADED: u8 = 5;
 
 /// Parses the command line and does what it says. 0: done; 1: failed; 2: the command line is
-/// wrong; 3: no process to trace; 4: another spanprobe is tracing.
+/// wrong; 3: no process to trace; 4: another spanprobe is tracing; 5: `doctor` found gaps.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
@@ -37,6 +42,8 @@ pub fn main() -> ExitCode {
         Command::Record(args) => run::run(&args.run, Some(args)),
         Command::Replay(args) => replay::replay(args),
         Command::Explain(args) => explain::explain(args),
+        #[cfg(feature = "live")]
+        Command::Doctor(args) => doctor::doctor(args),
     };
     match result {
         Ok(code) => code,

@@ -252,8 +252,7 @@ impl Session<'_> {
 
     /// The time is up, a signal came, nobody reads, or the processes that were named are gone.
     fn is_over(&self, began: Instant) -> bool {
-        let selectors = &self.args.selectors;
-        let only_pids = selectors.exes.is_empty() && selectors.ports.is_empty() && !selectors.cuda;
+        let only_pids = self.args.selectors.selectors().only_pids();
         self.stop.load(Ordering::Acquire)
             || self.view.is_closed()
             || self.args.trace.limit.is_some_and(|limit| began.elapsed() >= limit)
