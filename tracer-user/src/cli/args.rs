@@ -15,6 +15,9 @@ use crate::discover::{container::Wanted, select::Selectors};
 #[derive(Debug, Parser)]
 #[command(name = "spanprobe", version, max_term_width = 100)]
 pub struct Cli {
+    /// Take settings from this file [default: /etc/spanprobe/config.toml, where it is there].
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -37,6 +40,19 @@ pub enum Command {
     /// Say what can be traced here, what not, why, and what to do about it. Only reads.
     #[cfg(feature = "live")]
     Doctor(DoctorArgs),
+    /// Print the settings that `run` and `record` would have, as a configuration file, and where
+    /// each comes from. Takes their options.
+    #[cfg(feature = "live")]
+    Config(RecordOptions),
+    /// Print the settings that `replay` would have, and where each comes from.
+    #[cfg(not(feature = "live"))]
+    Config(ShowArgs),
+    /// Print completions for a shell.
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write man pages to a folder.
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// Whom to trace.
@@ -205,20 +221,29 @@ pub struct RunArgs {
 #[cfg(feature = "live")]
 #[derive(Clone, Debug, Args)]
 pub struct RecordArgs {
-    /// As for `run`.
-    #[command(flatten)]
-    pub run: RunArgs,
     /// The session file. It holds the first bytes of what the server read and wrote (values of
     /// authorisation and cookie headers removed) and is readable by its owner only.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Replace the file where it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// The rest.
+    #[command(flatten)]
+    pub options: RecordOptions,
+}
+
+/// What is common to recordings.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct RecordOptions {
+    /// As for `run`.
+    #[command(flatten)]
+    pub run: RunArgs,
     /// Leave the bodies of requests and responses out; names that come from bodies are then
     /// unknown on replay.
     #[arg(long)]
     pub redact: bool,
-    /// Replace the file where it exists.
-    #[arg(long)]
-    pub force: bool,
     /// Stop recording (not tracing) at this size, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub max_mib: u64,
@@ -260,6 +285,21 @@ pub struct DoctorArgs {
     /// Print one JSON object instead.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `spanprobe completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Which shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// `spanprobe man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// The folder, which is made where it is not there.
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
 }
 
 /// 1 to 32 hexadecimal digits.

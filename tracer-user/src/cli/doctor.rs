@@ -1,13 +1,13 @@
 //! `spanprobe doctor`: what can be traced here, and what not and why.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     process::ExitCode,
 };
 
 use anyhow::Context as _;
 
-use super::{DEGRADED, FAILED, NO_TARGET, args::DoctorArgs, lock, view::style};
+use super::{DEGRADED, FAILED, NO_TARGET, args::DoctorArgs, lock, papers, view::style};
 use crate::{
     doctor::{self, State},
     export::doctor::render_report,
@@ -29,14 +29,7 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     } else {
         render_report(&report, style(io::stdout().is_terminal(), false).0)
     };
-    let mut to = io::stdout().lock();
-    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(error).context("cannot write");
-        }
-        _ => {}
-    }
+    papers::print(text.as_bytes())?;
     Ok(match report.state {
         State::Ok => ExitCode::SUCCESS,
         State::Degraded => ExitCode::from(DEGRADED),

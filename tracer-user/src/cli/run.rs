@@ -81,15 +81,15 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
         Some(record) => {
             let options = Options {
                 force: record.force,
-                without_bodies: record.redact,
-                max_bytes: Some(record.max_mib.saturating_mul(1 << 20)),
+                without_bodies: record.options.redact,
+                max_bytes: Some(record.options.max_mib.saturating_mul(1 << 20)),
             };
             let writer = record::create(&record.output, &start, options)?;
             view.note(&format!(
                 "recording to {}: it holds the first {} bytes of what the server reads and writes{}",
                 record.output.display(),
                 args.trace.capture_len,
-                if record.redact { ", without bodies" } else { "" }
+                if record.options.redact { ", without bodies" } else { "" }
             ));
             Some(writer)
         }
