@@ -1,99 +1,21 @@
-"""A small inference server on PyTorch, as anybody would write one: it knows nothing of spanprobe.
+"""A small inference server: a model behind the standard library's HTTP server.
 
 POST /eager     one forward pass, launch by launch
 POST /graph     the same as one CUDA graph
 POST /capture   captures that graph (so that a tracer may watch)
 POST /launches  many tiny launches; answers with the ns that one took on the host
-POST /profile?begin, /profile?end=FILE   PyTorch's profiler (CUPTI) on and off
+POST /profile?begin, /profile?end=FILE   CUPTI on and off, by PyTorch's profiler
 
-Prints `listening PORT` when it serves. Ends when standard input does.
+`server.py [MODULE]` takes its model from a module, `model_torch` where none is named. Prints
+`listening PORT` when it serves. Ends when standard input does.
 """
 
+import importlib
 import json
 import os
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-import torch
-
-LAYERS = 12
-WIDTH = 1024
-ROWS = 64
-TINY_LAUNCHES = 2_000
-
-
-class Model:
-    """A stack of layers: small enough to start at once, with launches enough to be counted."""
-
-    def __init__(self):
-        torch.manual_seed(1)
-        self.device = torch.device("cuda:0")
-        layers = []
-        for _ in range(LAYERS):
-            layers += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU(), torch.nn.LayerNorm(WIDTH)]
-        self.net = torch.nn.Sequential(*layers).to(self.device).eval()
-        self.input = torch.randn(ROWS, WIDTH).pin_memory()
-        self.lock = threading.Lock()
-        self.requests = 0
-        self.graph = None
-        self.profiler = None
-        with torch.inference_mode():
-            for _ in range(3):
-                self.net(self.input.to(self.device))
-        torch.cuda.synchronize()
-
-    def capture(self):
-        """Captures one pass between fixed buffers."""
-        self.graph_in = torch.empty(ROWS, WIDTH, device=self.device)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.inference_mode(), torch.cuda.stream(stream):
-            self.net(self.graph_in)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.graph(self.graph):
-            self.graph_out = self.net(self.graph_in)
-        torch.cuda.synchronize()
-
-    def infer(self, mode):
-        """One request: copy in, compute, copy out."""
-        self.requests += 1
-        with torch.profiler.record_function(f"request {mode} {self.requests}"):
-            with torch.inference_mode():
-                if mode == "graph":
-                    self.graph_in.copy_(self.input, non_blocking=True)
-                    self.graph.replay()
-                    out = self.graph_out.cpu()
-                else:
-                    out = self.net(self.input.to(self.device, non_blocking=True)).cpu()
-        return {"sum": float(out.sum())}
-
-    def launches(self):
-        """What one launch costs the host."""
-        small = torch.zeros(1, device=self.device)
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(TINY_LAUNCHES):
-            small.add_(1)
-        enqueued = time.perf_counter_ns()
-        torch.cuda.synchronize()
-        return {"ns_per_launch": (enqueued - begin) / TINY_LAUNCHES}
-
-    def profile(self, query):
-        """Switches the profiler on, or off and its trace into a file."""
-        if query.startswith("end="):
-            torch.cuda.synchronize()
-            self.profiler.stop()
-            self.profiler.export_chrome_trace(query[len("end="):])
-            self.profiler = None
-        else:
-            kinds = torch.profiler.ProfilerActivity
-            self.profiler = torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA])
-            self.profiler.start()
-            torch.cuda.synchronize()
-        return {}
 
 
 def handler_of(model):
@@ -129,7 +51,8 @@ def handler_of(model):
 
 
 def main():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(Model()))
+    model = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "model_torch").Model()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(model))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"listening {server.server_address[1]}", flush=True)
