@@ -14,8 +14,7 @@ use crate::ebpf::copy_if_changed;
 use crate::{build, cmd};
 
 /// What is carried beside the program.
-const SCRIPTS: [&str; 5] =
-    ["README.md", "check.py", "compare.py", "model_torch.py", "server.py"];
+const SCRIPTS: [&str; 5] = ["README.md", "check.py", "compare.py", "model_torch.py", "server.py"];
 
 /// Options of `gpu-check`.
 #[derive(clap::Args)]

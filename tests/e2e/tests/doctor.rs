@@ -118,9 +118,12 @@ fn python_servers() {
     let report = of(&env, uvicorn.pid());
     assert!(state(&report, "target.listens") == "ok" && state(&report, "target.program") == "ok");
     let gunicorn = Server::python(&env, &scratch, Python::Flask, &[]).unwrap();
-    let report = of(&env, gunicorn.pid());
-    let targets = report["targets"].as_array().unwrap();
-    assert!(targets.len() > 1, "the workers are its children: {report}");
+    // It listens before it has workers.
+    until("the workers, as its children", SOON, || {
+        let report = of(&env, gunicorn.pid());
+        (report["targets"].as_array().unwrap().len() > 1).then_some(())
+    })
+    .unwrap();
 }
 
 #[test]

@@ -120,17 +120,14 @@ pub fn read(argv: &[OsString], world: &dyn World) -> Result<Settings, clap::Erro
         && CONFIGURED.contains(&name)
     {
         let file = typed.get_one::<PathBuf>("config").cloned();
-        below = layers(&command, file, world).map_err(|why| complain(&command, why))?;
+        below = layers(&command, file, world)
+            .map_err(|why| clap::Error::raw(ErrorKind::ValueValidation, why + "\n"))?;
         keep_one_choice(&mut below, |long| was_typed(&command, name, typed, long));
         command = with_defaults(command, name, &below);
     }
     let matches = command.clone().try_get_matches_from(argv)?;
     let cli = Cli::from_arg_matches(&matches)?;
     Ok(Settings { cli, matches, command, below })
-}
-
-fn complain(command: &Command, why: String) -> clap::Error {
-    command.clone().error(ErrorKind::ValueValidation, why)
 }
 
 /// Takes what it understands and asks for nothing.
@@ -213,7 +210,8 @@ fn of_file(command: &Command, path: &Path, text: &str) -> Result<Layer, String> 
     for (key, value) in &table {
         let long = key.replace('_', "-");
         if !known.iter().any(|arg| arg.get_long() == Some(&long)) {
-            let names: Vec<&str> = known.iter().filter_map(|arg| arg.get_long()).collect();
+            let shown = known.iter().filter(|arg| !arg.is_hide_set());
+            let names: Vec<&str> = shown.filter_map(|arg| arg.get_long()).collect();
             let names = names.join(", ");
             return Err(format!("{}: no setting is called {key}: {names} are", path.display()));
         }
@@ -330,7 +328,7 @@ impl Settings {
         let mut text = String::new();
         let Some((name, matches)) = self.matches.subcommand() else { return text };
         for arg in settings(&self.command) {
-            let Some(long) = arg.get_long() else { continue };
+            let Some(long) = arg.get_long().filter(|_| !arg.is_hide_set()) else { continue };
             let own = subcommand(&self.command, name).and_then(|command| by_long(command, long));
             let id = own.unwrap_or(arg).get_id().as_str();
             let origin = self.origin(matches, id, long);
