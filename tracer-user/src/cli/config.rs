@@ -374,5 +374,5 @@ fn written(arg: &Arg, values: &[String]) -> String {
     }
 }
 
-#[cfg(all(test, feature = "live"))]
+#[cfg(test)]
 mod tests;

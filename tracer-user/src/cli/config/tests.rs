@@ -1,4 +1,5 @@
 //! Every layer, its order, and what is said of values that make no sense.
+#![cfg(feature = "live")]
 
 use std::collections::HashMap;
 
