@@ -131,7 +131,9 @@ fn library(library: &Library, style: Style, out: &mut String) {
     if !not.is_empty() {
         item("", Paint::Dim, &format!("not hooked: {}", names(&not)), style, out);
     }
-    if let Some(hook) = library.hooks.iter().find(|hook| hook.hooked) {
+    let mut hooked = library.hooks.iter().filter(|hook| hook.hooked);
+    let launch = hooked.clone().find(|hook| hook.symbol == "cuLaunchKernel");
+    if let Some(hook) = launch.or_else(|| hooked.next()) {
         let at = hook.attach_offset.saturating_sub(hook.function_offset);
         let example = format!("for example {} at {:#x} +{at}", hook.symbol, hook.function_offset);
         item("", Paint::Dim, &format!("{example}; --json has all"), style, out);
