@@ -197,10 +197,31 @@ fn layers(
         layer.retain(|long, _| !SELECTORS.contains(&long.as_str()));
     }
     layer.extend(environment);
-    for (long, given) in &layer {
-        check(command, long, given)?;
+    let mut checked = Layer::new();
+    for (long, given) in layer {
+        if let Some(given) = bare(command, &long, given) {
+            check(command, &long, &given)?;
+            checked.insert(long, given);
+        }
     }
-    Ok(layer)
+    Ok(checked)
+}
+
+/// `true` for an option whose value may be left out is the option without one; `false` is none.
+fn bare(command: &Command, long: &str, given: Given) -> Option<Given> {
+    let all = all_settings(command)?;
+    let arg = by_long(all, long)?;
+    let optional =
+        arg.get_num_args().is_some_and(|count| count.min_values() == 0 && count.takes_values());
+    match given.values.as_slice() {
+        [value] if optional && value == "false" => None,
+        [value] if optional && value == "true" => {
+            let typed = undemanding(all.clone()).no_binary_name(true);
+            let matches = typed.try_get_matches_from([format!("--{long}")]).ok()?;
+            Some(Given { values: raw(&matches, arg.get_id().as_str())?, ..given })
+        }
+        _ => Some(given),
+    }
 }
 
 fn of_file(command: &Command, path: &Path, text: &str) -> Result<Layer, String> {

@@ -66,6 +66,19 @@ fn lists_and_flags() {
 }
 
 #[test]
+fn a_value_may_be_left_out_where_the_option_lets_it() {
+    let asked = |text| {
+        let args = run(&world(&[], &[(DEFAULT_FILE, text)]), "run --cuda");
+        args.outlets.prometheus.map(|address| address.to_string())
+    };
+    assert_eq!(asked("prometheus = true").as_deref(), Some("127.0.0.1:9464"));
+    assert_eq!(asked("prometheus = \"127.0.0.1:1\"").as_deref(), Some("127.0.0.1:1"));
+    assert_eq!(asked("prometheus = false"), None);
+    let world = world(&[("SPANPROBE_OTLP", "true")], &[(DEFAULT_FILE, "otlp = \"http://a:1\"")]);
+    assert_eq!(run(&world, "run --cuda").outlets.otlp.as_deref(), Some(""));
+}
+
+#[test]
 fn whoever_names_a_process_gets_that_one_alone() {
     let file = [(DEFAULT_FILE, "cuda = true\nport = [80]")];
     let args = run(&world(&[], &file), "run --pid 7");
