@@ -10,6 +10,8 @@ pub mod agent;
 pub mod cause;
 pub mod cli;
 pub mod discover;
+#[cfg(feature = "live")]
+pub mod doctor;
 pub mod export;
 pub mod gpu;
 pub mod happening;

@@ -191,6 +191,7 @@ impl Pipeline {
             ProcFact::Descriptor { .. }
             | ProcFact::Watched { .. }
             | ProcFact::Shared { .. }
+            | ProcFact::Container { .. }
             | ProcFact::Gone { .. } => {}
         }
     }

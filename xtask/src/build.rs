@@ -1,9 +1,10 @@
 //! Builds everything: the kernel half, the agent that embeds it, and the parts that tests run it
 //! against (a simulated CUDA driver, fixture servers, the end-to-end runner).
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::cmd;
 use crate::context::{Context, Profile};
@@ -28,6 +29,23 @@ pub(crate) fn main(context: &Context, args: &Args) -> Result<ExitCode> {
 pub(crate) fn both_halves(context: &Context, setup: &Setup, profile: Profile) -> Result<()> {
     ebpf::build(context, setup.kernel_toolchain()?)?;
     user_half(context, profile)
+}
+
+/// The agent alone, with the kernel half inside it, as it is shipped.
+pub(crate) fn agent(context: &Context) -> Result<()> {
+    let setup = setup::ensure(context, &[Purpose::Build])?;
+    ebpf::build(context, setup.kernel_toolchain()?)?;
+    let mut cargo = context.cargo();
+    cargo.args(["build", "--ignore-rust-version", "--release", "--package", "tracer-user"]);
+    cmd::run(&mut cargo)
+}
+
+/// A copy of the agent without what only debuggers and profilers read.
+pub(crate) fn stripped(context: &Context, to: &Path) -> Result<()> {
+    let built = context.built(Profile::Release).join("spanprobe");
+    let mut strip = cmd::clean("strip");
+    strip.arg("--strip-all").arg("-o").arg(to).arg(built);
+    cmd::run(&mut strip).context("strip comes with the linker (binutils)")
 }
 
 /// Everything but the kernel half, which must have been built.

@@ -14,9 +14,11 @@ mod build;
 mod cmd;
 mod context;
 mod demo;
+mod dist;
 mod e2e;
 mod ebpf;
 mod fuzz;
+mod gpu_check;
 mod oracle;
 mod real_driver;
 mod setup;
@@ -49,6 +51,10 @@ enum Task {
     Oracle(oracle::Args),
     /// Measure what tracing costs, at length
     Bench(bench::Args),
+    /// Pack what is installed on other machines: target/dist/spanprobe-VERSION-TARGET.tar.gz
+    Dist,
+    /// Hold spanprobe on a physical GPU against CUPTI: PyTorch behind an HTTP server
+    GpuCheck(gpu_check::Args),
     /// Fuzz the parsers
     Fuzz(fuzz::Args),
 }
@@ -74,6 +80,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Task::Demo(args) => demo::main(&context, &args),
         Task::Oracle(args) => oracle::main(&context, &args),
         Task::Bench(args) => bench::main(&context, &args),
+        Task::Dist => dist::main(&context),
+        Task::GpuCheck(args) => gpu_check::main(&context, &args),
         Task::Fuzz(args) => fuzz::main(&context, &args),
     }
 }

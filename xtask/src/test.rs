@@ -12,7 +12,7 @@ use anyhow::{Context as _, Error, Result, bail};
 
 use crate::context::{Context, Profile};
 use crate::setup::{self, Purpose, Setup};
-use crate::{build, cmd, e2e, ebpf, fuzz, real_driver, tidy};
+use crate::{build, cmd, dist, e2e, ebpf, fuzz, real_driver, tidy};
 
 /// The agent under test is the one that is shipped.
 const PROFILE: Profile = Profile::Release;
@@ -121,6 +121,7 @@ fn gates(context: &Context, tally: &mut Tally) -> Result<Setup> {
         cmd::run(cargo.args(["--", "--deny", "warnings"]))
     })?;
     gate(tally, "build", || build::user_half(context, PROFILE))?;
+    gate(tally, "distribution", || dist::pack(context).map(drop))?;
     Ok(setup)
 }
 

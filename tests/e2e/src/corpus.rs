@@ -87,6 +87,7 @@ fn anonymise(from: &Path, to: &Path) -> Result<()> {
                 match &mut fact {
                     ProcFact::Target { exe: path, .. }
                     | ProcFact::Coverage { library: path, .. } => *path = anonymous(path),
+                    ProcFact::Container { container, pod, .. } => (*container, *pod) = (None, None),
                     ProcFact::Descriptor { .. }
                     | ProcFact::Watched { .. }
                     | ProcFact::Shared { .. }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod cgroup;
 pub mod child;
 pub mod client;
 pub mod clock;

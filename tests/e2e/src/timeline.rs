@@ -15,6 +15,10 @@ pub struct Timeline {
     pub parent_span_id: Option<String>,
     pub service: String,
     pub pid: u32,
+    #[serde(default)]
+    pub container: Option<String>,
+    #[serde(default)]
+    pub pod: Option<String>,
     pub protocol: String,
     pub method: String,
     pub route: String,

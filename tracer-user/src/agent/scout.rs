@@ -26,8 +26,12 @@ use super::{
 };
 use crate::{
     discover::{
-        driver, maps,
+        container::{self, Container},
+        driver,
+        kernel::Version,
+        maps,
         process::{self, MappedFile, Program, is_cuda_driver},
+        refusal::in_danger,
         select::Selectors,
         sockets::Sockets,
     },
@@ -146,7 +150,7 @@ impl Worker {
             let what = "processes that load the driver later will be missed";
             self.told(what, |door| door.turn_on(Setting::AllMaps));
         }
-        if !self.with.selectors.exes.is_empty() {
+        if self.with.selectors.want_execs() {
             let what = "processes that begin later will be missed";
             self.told(what, |door| door.turn_on(Setting::AllExecs));
         }
@@ -296,12 +300,23 @@ impl Worker {
         self.counts.adopted.fetch_add(1, Ordering::Relaxed);
         self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
         self.introduce(pid, Some(program), cuda);
+        self.place(pid);
     }
 
     /// Tells the pipeline what program a target runs; nothing where it has ended meanwhile.
     fn introduce(&self, pid: u32, program: Option<Program>, cuda: bool) {
         if let Some(Program { exe, comm }) = program {
             self.fact(ProcFact::Target { pid, exe, comm, cuda });
+        }
+    }
+
+    /// Tells in which container a target is, where it is in one.
+    fn place(&self, pid: u32) {
+        if let Ok(container) = container::of(pid)
+            && !container.is_none()
+        {
+            let Container { name, pod } = container;
+            self.fact(ProcFact::Container { pid, container: name, pod });
         }
     }
 
@@ -420,6 +435,11 @@ impl Worker {
     fn hook_file(&mut self, key: LibraryKey, file: &MappedFile) -> Result<Coverage, String> {
         if let Availability::Unavailable(reason) = &self.with.probes.cuda {
             return Err(reason.clone());
+        }
+        let kernel = Version::running();
+        let by = kernel.and_then(|k| in_danger(k, (key.device, key.inode), is_cuda_driver));
+        if let Some((pid, why)) = by {
+            return Err(format!("process {pid} maps it, and {why}"));
         }
         let mut reason = String::from("no name reaches it");
         for path in &file.reach {

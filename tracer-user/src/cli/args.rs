@@ -9,12 +9,15 @@ use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
 
 #[cfg(feature = "live")]
-use crate::discover::select::Selectors;
+use crate::discover::{container::Wanted, select::Selectors};
 
 /// Shows where the time of every inference request goes, from outside the server.
 #[derive(Debug, Parser)]
 #[command(name = "spanprobe", version, max_term_width = 100)]
 pub struct Cli {
+    /// Take settings from this file [default: /etc/spanprobe/config.toml, where it is there].
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -34,6 +37,22 @@ pub enum Command {
     /// Show why one request of a session file took its time: who waited for whom, and how that is
     /// known. Needs no rights.
     Explain(ExplainArgs),
+    /// Say what can be traced here, what not, why, and what to do about it. Only reads.
+    #[cfg(feature = "live")]
+    Doctor(DoctorArgs),
+    /// Print the settings that `run` and `record` would have, as a configuration file, and where
+    /// each comes from. Takes their options.
+    #[cfg(feature = "live")]
+    Config(RecordOptions),
+    /// Print the settings that `replay` would have, and where each comes from.
+    #[cfg(not(feature = "live"))]
+    Config(ShowArgs),
+    /// Print completions for a shell.
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
+    /// Write man pages to a folder.
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// Whom to trace.
@@ -52,6 +71,10 @@ pub struct SelectorArgs {
     /// Trace whoever listens on this TCP port, now and later.
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
+    /// Trace the processes of this container, now and later: its id or at least its first 12
+    /// digits, or its name where the runtime names control groups by it (LXC, systemd-nspawn).
+    #[arg(long = "container", value_name = "ID|NAME", value_parser = Wanted::parse)]
+    pub containers: Vec<Wanted>,
     /// Trace every process that maps the CUDA driver, now and later.
     #[arg(long)]
     pub cuda: bool,
@@ -70,6 +93,7 @@ impl SelectorArgs {
             pids: self.pids.clone(),
             exes: self.exes.clone(),
             ports: self.ports.clone(),
+            containers: self.containers.clone(),
             cuda: self.cuda,
         }
     }
@@ -79,6 +103,9 @@ impl SelectorArgs {
         let mut words: Vec<String> = self.pids.iter().map(|pid| format!("--pid {pid}")).collect();
         words.extend(self.exes.iter().map(|exe| format!("--exe {exe}")));
         words.extend(self.ports.iter().map(|port| format!("--port {port}")));
+        words.extend(
+            self.containers.iter().map(|wanted| format!("--container {}", wanted.as_str())),
+        );
         words.extend(self.cuda.then(|| "--cuda".to_owned()));
         words
     }
@@ -194,20 +221,29 @@ pub struct RunArgs {
 #[cfg(feature = "live")]
 #[derive(Clone, Debug, Args)]
 pub struct RecordArgs {
-    /// As for `run`.
-    #[command(flatten)]
-    pub run: RunArgs,
     /// The session file. It holds the first bytes of what the server read and wrote (values of
     /// authorisation and cookie headers removed) and is readable by its owner only.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Replace the file where it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// The rest.
+    #[command(flatten)]
+    pub options: RecordOptions,
+}
+
+/// What is common to recordings.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct RecordOptions {
+    /// As for `run`.
+    #[command(flatten)]
+    pub run: RunArgs,
     /// Leave the bodies of requests and responses out; names that come from bodies are then
     /// unknown on replay.
     #[arg(long)]
     pub redact: bool,
-    /// Replace the file where it exists.
-    #[arg(long)]
-    pub force: bool,
     /// Stop recording (not tracing) at this size, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub max_mib: u64,
@@ -237,6 +273,33 @@ pub struct ExplainArgs {
     /// Print one JSON object instead.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `spanprobe doctor`.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Look at this process and its children too: what would be hooked, and what would not be seen.
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Option<u32>,
+    /// Print one JSON object instead.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `spanprobe completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Which shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// `spanprobe man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// The folder, which is made where it is not there.
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
 }
 
 /// 1 to 32 hexadecimal digits.

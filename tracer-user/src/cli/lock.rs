@@ -1,12 +1,15 @@
 //! One set of probes per machine: a lock that dies with its holder.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{Read as _, Seek as _, Write as _},
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::PathBuf,
 };
 
 use rustix::fs::{FlockOperation, flock};
+
+use crate::doctor::Holder;
 
 /// What taking the lock came to.
 pub enum Lock {
@@ -49,5 +52,57 @@ pub fn take() -> Lock {
     match written {
         Ok(()) => Lock::Held(file),
         Err(error) => Lock::Impossible(format!("{}: {error}", path.display())),
+    }
+}
+
+/// Who holds the lock, without touching it: whoever tried it, even for a moment, would keep a tracer
+/// from starting.
+pub fn holder() -> Holder {
+    let file = match fs::metadata(path()) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Holder::Nobody,
+        Err(error) => return Holder::Unknown(format!("{}: {error}", path().display())),
+    };
+    match fs::read_to_string("/proc/locks") {
+        Ok(locks) => locked(&locks, file.ino()).map_or(Holder::Nobody, Holder::Process),
+        Err(error) => Holder::Unknown(format!("/proc/locks: {error}")),
+    }
+}
+
+/// The process that has a lock on the file: lines like
+/// `1: FLOCK  ADVISORY  WRITE 708 00:16:1032 0 EOF`, with a pid of 0 or less where it is not ours to
+/// know. The device is left out: some file systems show another one here than elsewhere.
+fn locked(locks: &str, inode: u64) -> Option<Option<u32>> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, pid, place, ..] = words.as_slice() else { return None };
+        let held = place.rsplit(':').next()?.parse() == Ok(inode);
+        held.then(|| pid.parse().ok().filter(|pid| *pid > 0))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_locks() {
+        let locks = "1: POSIX  ADVISORY  WRITE 700 00:16:1032 0 EOF\n\
+            2: FLOCK  ADVISORY  WRITE 708 00:16:1032 0 EOF\n\
+            2: -> FLOCK  ADVISORY  WRITE 709 00:16:1033 0 EOF\n\
+            3: FLOCK  ADVISORY  WRITE -1 00:16:7 0 EOF\n";
+        assert_eq!(locked(locks, 1032), Some(Some(708)));
+        assert_eq!(locked(locks, 7), Some(None));
+        assert_eq!(locked(locks, 1033), None, "that one waits");
+        assert_eq!(locked("", 1), None);
+    }
+
+    #[test]
+    fn a_lock_is_seen_where_the_kernel_shows_it() {
+        let file = tempfile::tempfile().unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let inode = file.metadata().unwrap().ino();
+        assert_eq!(locked(&locks, inode), Some(Some(std::process::id())));
     }
 }

@@ -81,15 +81,15 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
         Some(record) => {
             let options = Options {
                 force: record.force,
-                without_bodies: record.redact,
-                max_bytes: Some(record.max_mib.saturating_mul(1 << 20)),
+                without_bodies: record.options.redact,
+                max_bytes: Some(record.options.max_mib.saturating_mul(1 << 20)),
             };
             let writer = record::create(&record.output, &start, options)?;
             view.note(&format!(
                 "recording to {}: it holds the first {} bytes of what the server reads and writes{}",
                 record.output.display(),
                 args.trace.capture_len,
-                if record.redact { ", without bodies" } else { "" }
+                if record.options.redact { ", without bodies" } else { "" }
             ));
             Some(writer)
         }
@@ -252,8 +252,7 @@ impl Session<'_> {
 
     /// The time is up, a signal came, nobody reads, or the processes that were named are gone.
     fn is_over(&self, began: Instant) -> bool {
-        let selectors = &self.args.selectors;
-        let only_pids = selectors.exes.is_empty() && selectors.ports.is_empty() && !selectors.cuda;
+        let only_pids = self.args.selectors.selectors().only_pids();
         self.stop.load(Ordering::Acquire)
             || self.view.is_closed()
             || self.args.trace.limit.is_some_and(|limit| began.elapsed() >= limit)

@@ -171,14 +171,14 @@ pub fn soname(elf: &[u8]) -> Option<String> {
 }
 
 /// A checked ELF header with its program headers.
-struct Image<'elf> {
+pub(super) struct Image<'elf> {
     elf: &'elf [u8],
-    header: &'elf FileHeader64<LE>,
-    segments: &'elf [ProgramHeader64<LE>],
+    pub(super) header: &'elf FileHeader64<LE>,
+    pub(super) segments: &'elf [ProgramHeader64<LE>],
 }
 
 impl<'elf> Image<'elf> {
-    fn parse(elf: &'elf [u8]) -> Result<Self, ElfError> {
+    pub(super) fn parse(elf: &'elf [u8]) -> Result<Self, ElfError> {
         match elf {
             // Identification: magic, 2 for 64-bit, 1 for little-endian.
             [0x7f, b'E', b'L', b'F', 2, 1, ..] => {}
@@ -191,7 +191,7 @@ impl<'elf> Image<'elf> {
         Ok(Self { elf, header, segments })
     }
 
-    fn machine(&self) -> Machine {
+    pub(super) fn machine(&self) -> Machine {
         match self.header.e_machine(LE) {
             EM_X86_64 => Machine::X86_64,
             EM_AARCH64 => Machine::Aarch64,

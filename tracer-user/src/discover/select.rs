@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use glob::Pattern;
 
 use super::{
+    container::{self, Container, Wanted},
     process::{self, Program, is_cuda_driver},
     sockets::Sockets,
 };
@@ -20,6 +21,8 @@ pub struct Selectors {
     pub exes: Vec<Pattern>,
     /// Whoever listens on these ports.
     pub ports: Vec<u16>,
+    /// Whoever is in these containers.
+    pub containers: Vec<Wanted>,
     /// Whoever maps the CUDA driver.
     pub cuda: bool,
 }
@@ -27,7 +30,23 @@ pub struct Selectors {
 impl Selectors {
     /// Whether nothing was asked for.
     pub fn is_empty(&self) -> bool {
-        self.pids.is_empty() && self.exes.is_empty() && self.ports.is_empty() && !self.cuda
+        self.pids.is_empty() && self.only_pids()
+    }
+
+    /// Whether processes are wanted by their ids alone, so that nobody else can come.
+    pub fn only_pids(&self) -> bool {
+        let later = self.exes.is_empty() && self.ports.is_empty() && self.containers.is_empty();
+        later && !self.cuda
+    }
+
+    /// Whether a process can become wanted by what it begins to run.
+    pub fn want_execs(&self) -> bool {
+        !self.exes.is_empty() || !self.containers.is_empty()
+    }
+
+    /// Whether the container is wanted.
+    pub fn wants_container(&self, container: &Container) -> bool {
+        self.containers.iter().any(|wanted| container.is(wanted))
     }
 
     /// Whether the executable is wanted.
@@ -38,12 +57,17 @@ impl Selectors {
         })
     }
 
-    /// Whether a process that runs now is wanted for its program or its libraries.
+    /// Whether a process that runs now is wanted for its program, its container or its libraries.
     pub fn wants(&self, pid: u32) -> bool {
         if self.pids.contains(&pid) {
             return true;
         }
         if !self.exes.is_empty() && process::program(pid).is_some_and(|p| self.wants_program(&p)) {
+            return true;
+        }
+        if !self.containers.is_empty()
+            && container::of(pid).is_ok_and(|container| self.wants_container(&container))
+        {
             return true;
         }
         self.cuda && process::mapped(pid, is_cuda_driver).is_ok_and(|files| !files.is_empty())
@@ -53,7 +77,7 @@ impl Selectors {
     pub fn running(&self) -> Vec<u32> {
         let me = std::process::id();
         let mut found = self.pids.clone();
-        if !self.exes.is_empty() || self.cuda {
+        if self.want_execs() || self.cuda {
             found.extend(process::all_pids().into_iter().filter(|pid| self.wants(*pid)));
         }
         found.extend(process::holders(&self.listening()));

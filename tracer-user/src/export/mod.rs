@@ -8,6 +8,8 @@ pub mod bar;
 mod board;
 pub mod detail;
 pub mod dist;
+#[cfg(feature = "live")]
+pub mod doctor;
 pub mod explain;
 pub mod health;
 pub mod jsonl;

@@ -427,6 +427,15 @@ pub enum ProcFact {
         /// Offset in the file of `from`, bytes.
         offset: u64,
     },
+    /// A process is in a container, as its control groups tell.
+    Container {
+        /// Process id.
+        pid: u32,
+        /// Id of the container, or its name.
+        container: Option<String>,
+        /// Uid of its pod.
+        pod: Option<String>,
+    },
     /// Sites of a library were hooked.
     Coverage {
         /// Process in which the library was found.

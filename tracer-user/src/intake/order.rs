@@ -158,6 +158,7 @@ fn process_of(fact: &ProcFact) -> u32 {
         | ProcFact::Descriptor { pid, .. }
         | ProcFact::Watched { pid, .. }
         | ProcFact::Shared { pid, .. }
+        | ProcFact::Container { pid, .. }
         | ProcFact::Coverage { pid, .. }
         | ProcFact::Gone { pid } => *pid,
     }

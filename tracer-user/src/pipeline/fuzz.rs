@@ -95,7 +95,7 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
     let pid = u32::from(bytes.next().unwrap_or(0) % 3);
     let conn = u64::from(bytes.next().unwrap_or(0) % 4);
     let address = |port: u16| ([127, 0, 0, 1], port).into();
-    match bytes.next().unwrap_or(0) % 7 {
+    match bytes.next().unwrap_or(0) % 8 {
         0 => ProcFact::Target { pid, exe: "/x".into(), comm: "x".into(), cuda: true },
         1 => ProcFact::Gone { pid },
         2 => ProcFact::Coverage { pid, library: "l".into(), hooked: 1, exist: 2 },
@@ -105,7 +105,8 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
             let (device, inode, offset) = (1, 1, u64::from(bytes.byte()));
             ProcFact::Shared { pid, from, to: from + 4, device, inode, offset }
         }
-        5 => {
+        5 => ProcFact::Container { pid, container: Some("c".into()), pod: None },
+        6 => {
             let kind = Descriptor::Tcp { local: address(80), peer: address(81), server: true };
             ProcFact::Descriptor { pid, fd: 3, conn, kind }
         }

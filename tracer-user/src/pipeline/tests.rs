@@ -198,6 +198,22 @@ fn the_driver_hooked_midway_is_said() {
 }
 
 #[test]
+fn the_container_is_that_of_the_process_and_no_longer() {
+    let container = Some("5c0ffee".to_owned());
+    let place = ProcFact::Container { pid: PID, container: container.clone(), pod: None };
+    let mut steps = story();
+    steps.insert(1, Step::Fact(1, place.clone()));
+    let (timelines, _) = run(&steps);
+    assert_eq!((&timelines[0].container, &timelines[0].pod), (&container, &None));
+    // Another process of that number.
+    let mut steps = story();
+    steps.insert(0, Step::Fact(0, ProcFact::Gone { pid: PID }));
+    steps.insert(0, Step::Fact(0, place));
+    let (timelines, _) = run(&steps);
+    assert_eq!(timelines[0].container, None);
+}
+
+#[test]
 fn what_the_fuzzer_makes_up_can_be_read() {
     for kind in 0..8 {
         let mut data = [1; 24];

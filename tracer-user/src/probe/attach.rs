@@ -56,7 +56,8 @@ pub fn api_of(symbol: &str) -> Option<(&'static ApiInfo, bool)> {
     APIS.iter().find(|info| info.name == base).map(|info| (info, per_thread))
 }
 
-fn is_launch(info: &ApiInfo) -> bool {
+/// Whether calls of the function are launches, which are probed at entry alone.
+pub fn is_launch(info: &ApiInfo) -> bool {
     matches!(info.take, Take::LaunchStack | Take::LaunchConfig)
 }
 

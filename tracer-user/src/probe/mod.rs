@@ -5,18 +5,21 @@
 
 mod attach;
 mod door;
+mod features;
 mod kernel_log;
 mod loaded;
 mod loss;
 mod ring;
 mod tracefs;
 
-pub use attach::{Coverage, LibraryKey, api_of};
+pub use attach::{Coverage, LibraryKey, api_of, is_launch};
 pub use door::Door;
+pub use features::{Features, Support, features};
 pub use kernel_log::KernelLog;
 pub use loaded::program_names;
 pub use loss::{LossReader, ProgramStats};
 pub use ring::Ring;
+pub use tracefs::{Survey, Tracepoint, survey};
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Offsets of tracepoint fields, from tracefs `format` files: they differ between kernels.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{collections::HashMap, fs, io, path::Path};
 
 use tracer_ebpf::wire::offsets::{ABSENT, FIELD_COUNT, FIELDS};
 
@@ -28,11 +28,7 @@ pub struct Offsets {
 /// # Errors
 /// Where tracefs is not mounted, or a process tracepoint lacks a field that is needed.
 pub fn offsets() -> Result<Offsets, String> {
-    let root = ROOTS
-        .iter()
-        .map(Path::new)
-        .find(|root| root.join("events").is_dir())
-        .ok_or("tracefs is not mounted: mount -t tracefs none /sys/kernel/tracing")?;
+    let root = root()?;
     let mut formats: HashMap<&str, Option<String>> = HashMap::new();
     let mut table = [ABSENT; FIELD_COUNT];
     let mut tcp_missing = None;
@@ -59,6 +55,75 @@ pub fn offsets() -> Result<Offsets, String> {
         }
     }
     Ok(Offsets { table, tcp_missing, sched_missing })
+}
+
+/// Where tracefs is mounted.
+fn root() -> Result<&'static Path, String> {
+    for root in ROOTS.map(Path::new) {
+        match fs::metadata(root.join("events")) {
+            Ok(meta) if meta.is_dir() => return Ok(root),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let why = "cannot be read: root, or CAP_DAC_READ_SEARCH, is needed";
+                return Err(format!("{} {why}", root.display()));
+            }
+            _ => {}
+        }
+    }
+    Err("tracefs is not mounted: mount -t tracefs none /sys/kernel/tracing".to_owned())
+}
+
+/// A tracepoint that the kernel half is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracepoint {
+    /// Category.
+    pub category: &'static str,
+    /// Name.
+    pub event: &'static str,
+    /// Why it cannot be used; `None` where it can.
+    pub problem: Option<String>,
+}
+
+/// What tracefs holds of what is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Where tracefs is, or why there is none.
+    pub root: Result<String, String>,
+    /// Every tracepoint; none where there is no tracefs.
+    pub tracepoints: Vec<Tracepoint>,
+}
+
+/// Looks at every tracepoint, without attaching to any.
+pub fn survey() -> Survey {
+    let root = match root() {
+        Ok(root) => root,
+        Err(why) => return Survey { root: Err(why), tracepoints: Vec::new() },
+    };
+    // Those of the system calls are attached to without tracefs; it tells that the kernel has them.
+    let syscalls = super::SYSCALL_PROGRAMS.map(|event| ("raw_syscalls", event));
+    let rest = FIELDS.iter().map(|info| (info.category, info.event));
+    let mut tracepoints: Vec<Tracepoint> = Vec::new();
+    for (category, event) in syscalls.into_iter().chain(rest) {
+        if !tracepoints.iter().any(|known| known.category == category && known.event == event) {
+            let problem = problem(root, category, event);
+            tracepoints.push(Tracepoint { category, event, problem });
+        }
+    }
+    Survey { root: Ok(root.display().to_string()), tracepoints }
+}
+
+fn problem(root: &Path, category: &str, event: &str) -> Option<String> {
+    let path = root.join("events").join(category).join(event).join("format");
+    let format = match fs::read_to_string(path) {
+        Ok(format) => format,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Some(format!("this kernel has no tracepoint {category}:{event}"));
+        }
+        Err(error) => return Some(error.to_string()),
+    };
+    FIELDS
+        .iter()
+        .filter(|info| info.event == event && !OPTIONAL.contains(&(event, info.name)))
+        .find_map(|info| field(&format, info.name, info.size).err())
 }
 
 /// Offset of a field in a `format` file, whose lines look like

@@ -89,6 +89,8 @@ fn fact() -> impl Strategy<Value = ProcFact> {
             |(pid, library, hooked, exist)| ProcFact::Coverage { pid, library, hooked, exist }
         ),
         any::<u32>().prop_map(|pid| ProcFact::Gone { pid }),
+        (any::<u32>(), any::<Option<String>>(), any::<Option<String>>())
+            .prop_map(|(pid, container, pod)| ProcFact::Container { pid, container, pod }),
     ]
 }
 

@@ -48,6 +48,8 @@ pub struct Context<'a> {
     pub neighbours: &'a Neighbours,
     /// Name of the process's executable.
     pub service: &'a str,
+    /// Its container, and its pod's uid.
+    pub place: (Option<&'a str>, Option<&'a str>),
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, ns.
     pub realtime_offset_ns: i64,
     /// Seed of the ids.
@@ -142,6 +144,8 @@ pub fn build(
             .map(|parent| format!("{:016x}", u64::from_be_bytes(parent.span_id))),
         service: context.service.to_owned(),
         pid: exchange.pid,
+        container: context.place.0.map(str::to_owned),
+        pod: context.place.1.map(str::to_owned),
         protocol: exchange.protocol.to_owned(),
         method: exchange.method.clone(),
         route: exchange.route.clone(),

@@ -66,6 +66,8 @@ pub struct Counts {
 #[derive(Default)]
 struct Process {
     service: String,
+    container: Option<String>,
+    pod: Option<String>,
     work: Work,
     /// It uses the CUDA driver: only then is it asked who was served beside whom.
     cuda: bool,
@@ -157,9 +159,16 @@ impl Timelines {
             ProcFact::Target { pid, exe, comm, cuda } => {
                 let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
                 let process = self.process(*pid);
+                // The number may be another process's by now.
+                if std::mem::take(&mut process.gone) {
+                    (process.container, process.pod) = (None, None);
+                }
                 process.service = name.to_owned();
                 process.cuda |= cuda;
-                process.gone = false;
+            }
+            ProcFact::Container { pid, container, pod } => {
+                let process = self.process(*pid);
+                (process.container, process.pod) = (container.clone(), pod.clone());
             }
             ProcFact::Coverage { pid, hooked, exist, .. } => {
                 let process = self.process(*pid);
@@ -392,6 +401,9 @@ impl Timelines {
             work: process.filter(|process| process.cuda).map(|process| &process.work),
             neighbours: process.map_or(&nobody, |process| &process.neighbours),
             service: process.map_or("", |process| process.service.as_str()),
+            place: process.map_or((None, None), |process| {
+                (process.container.as_deref(), process.pod.as_deref())
+            }),
             realtime_offset_ns: self.realtime_offset_ns,
             seed: self.seed,
             kernel_name: &kernel_name,

@@ -23,6 +23,12 @@ pub struct Timeline {
     pub service: String,
     /// Process that answered.
     pub pid: u32,
+    /// Its container: the id, or the name where the runtime uses that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Uid of its Kubernetes pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
     /// `http/1.1`, `http/1.0`.
     pub protocol: String,
     /// HTTP method, `?` where the request's head was not seen.

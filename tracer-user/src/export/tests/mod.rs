@@ -1,5 +1,7 @@
 //! What every rendering must keep, and how some look.
 
+#[cfg(feature = "live")]
+mod doctor;
 mod explain;
 mod jsonl;
 mod live;

@@ -53,6 +53,8 @@ pub fn request(route: &str, phases: Vec<Phase>) -> Timeline {
         span_id: "00f067aa0ba902b7".to_owned(),
         parent_span_id: None,
         service: "uvicorn".to_owned(),
+        container: None,
+        pod: None,
         pid: 12_345,
         protocol: "http/1.1".to_owned(),
         method: "POST".to_owned(),
