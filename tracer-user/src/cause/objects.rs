@@ -113,7 +113,7 @@ impl Objects {
             ProcFact::Gone { pid } => {
                 self.shared.remove(pid);
             }
-            ProcFact::Target { .. } | ProcFact::Coverage { .. } => {}
+            ProcFact::Target { .. } | ProcFact::Coverage { .. } | ProcFact::Visible { .. } => {}
         }
     }
 

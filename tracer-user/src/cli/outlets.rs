@@ -6,6 +6,7 @@ use crate::export::prometheus::{Now, Prometheus};
 use crate::{
     export::health::{Health, Lost},
     happening::Happening,
+    nvml,
     pipeline::Families,
     timeline::{
         figures::{Figures, Outgoing},
@@ -30,6 +31,8 @@ pub struct Round<'a> {
     pub lost: &'a [Lost],
     /// What the processes of each service did so far.
     pub figures: &'a [Figures],
+    /// What every GPU said last.
+    pub gpus: &'a nvml::Snapshot,
 }
 
 /// Everything that was asked for.

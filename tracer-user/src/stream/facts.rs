@@ -61,6 +61,7 @@ impl Streams {
             ProcFact::Target { .. }
             | ProcFact::Watched { .. }
             | ProcFact::Shared { .. }
+            | ProcFact::Visible { .. }
             | ProcFact::Coverage { .. } => {}
         }
     }

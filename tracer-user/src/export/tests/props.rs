@@ -71,6 +71,7 @@ fn phases(most: usize, detail: impl Strategy<Value = String>) -> impl Strategy<V
 fn gpu() -> impl Strategy<Value = GpuSummary> {
     (ns(), ns(), any::<u32>(), vec((text(), ns()), 0..4), method()).prop_map(
         |(lower, upper, n, kernels, method)| GpuSummary {
+            device: None,
             step_count: n,
             busy_lower_ns: lower,
             busy_upper_ns: upper,
