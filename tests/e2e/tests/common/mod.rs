@@ -8,6 +8,7 @@ use e2e::env::Env;
 pub enum Needs {
     Nothing,
     Driver,
+    Nvml,
     Python,
     /// The driver, and a Prometheus server.
     Prometheus,
@@ -17,9 +18,10 @@ pub enum Needs {
 pub fn env(needs: Needs) -> Option<Env> {
     let env = Env::new().expect("this program knows where it lies");
     let driver = if needs == Needs::Nothing { None } else { env.no_driver() };
+    let nvml = if needs == Needs::Nvml { env.no_nvml() } else { None };
     let python = if needs == Needs::Python { env.no_python() } else { None };
     let prometheus = if needs == Needs::Prometheus { env.no_prometheus() } else { None };
-    match env.cannot_trace().or(driver).or(python).or(prometheus) {
+    match env.cannot_trace().or(driver).or(nvml).or(python).or(prometheus) {
         None => Some(env),
         Some(reason) => {
             skipped(&reason);
