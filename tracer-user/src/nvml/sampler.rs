@@ -185,8 +185,9 @@ fn take_samples(nvml: &Nvml, interval: Duration, stopped: &Receiver<()>, xids: &
                 read::sample(nvml, &member.device, uuid, member.is_instance(), xid, memory);
             to.tell(Told::Sample(Box::new(sample)));
         }
-        // Whole intervals apart, whatever the asking took.
-        match stopped.recv_timeout(interval.saturating_sub(began.elapsed())) {
+        // Whole intervals apart, unless the asking takes longer than one: then it gets a rest.
+        let pause = interval.saturating_sub(began.elapsed()).max(interval / 10);
+        match stopped.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
         }

@@ -4,7 +4,19 @@ use super::{File, Finding};
 
 /// Stages that are synchronous, do no I/O and read no clock, so that a recording replays bit for
 /// bit.
-const PURE: [&str; 7] = ["intake", "stream", "protocol", "gpu", "cause", "timeline", "explain"];
+const PURE: [&str; 11] = [
+    "intake",
+    "stream",
+    "protocol",
+    "gpu",
+    "cause",
+    "timeline",
+    "explain",
+    "nvml/reading",
+    "nvml/told",
+    "nvml/history",
+    "nvml/watch",
+];
 
 /// Words that only some files may say.
 struct Rule {
