@@ -8,6 +8,7 @@
 pub mod history;
 #[cfg(feature = "live")]
 pub mod library;
+pub mod metrics;
 #[cfg(feature = "live")]
 mod read;
 pub mod reading;

@@ -16,7 +16,7 @@ const MAX_DEVICES: usize = 256;
 
 /// Reasons that hold clocks down against the operator's will: bits of `nvmlClocksThrottleReasons`.
 /// Being idle, clocks set by hand and displays are not among them.
-const THROTTLES: [(u64, &str); 5] = [
+pub const THROTTLES: [(u64, &str); 5] = [
     (0x04, "power limit (software)"),
     (0x08, "hardware slowdown"),
     (0x20, "heat (software)"),

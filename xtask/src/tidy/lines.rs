@@ -4,7 +4,7 @@ use super::{File, Finding};
 
 /// Stages that are synchronous, do no I/O and read no clock, so that a recording replays bit for
 /// bit.
-const PURE: [&str; 11] = [
+const PURE: [&str; 12] = [
     "intake",
     "stream",
     "protocol",
@@ -16,6 +16,7 @@ const PURE: [&str; 11] = [
     "nvml/told",
     "nvml/history",
     "nvml/watch",
+    "nvml/metrics",
 ];
 
 /// Words that only some files may say.
