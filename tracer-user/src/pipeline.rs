@@ -64,7 +64,7 @@ pub struct Pipeline {
     notes_dropped: u64,
     happenings: Happenings,
     loss_said_ns: u64,
-    out_of_memory_said_ns: u64,
+    out_of_memory_due_ns: u64,
     now_ns: u64,
     events: Vec<Event>,
     stream_out: Vec<stream::Out>,
@@ -110,7 +110,7 @@ impl Pipeline {
             notes_dropped: 0,
             happenings: Happenings::default(),
             loss_said_ns: 0,
-            out_of_memory_said_ns: 0,
+            out_of_memory_due_ns: 0,
             events: Vec::new(),
             stream_out: Vec::new(),
             gpu_out: Vec::new(),
@@ -260,9 +260,8 @@ impl Pipeline {
     /// A call of the driver failed. Programs that run out of memory try again and again: one line
     /// for each second is enough.
     fn failed(&mut self, failure: &gpu::Failure) {
-        let due = failure.exit_ns.saturating_sub(self.out_of_memory_said_ns) >= LOSSES_EVERY_NS;
-        if failure.ret == OUT_OF_MEMORY && due {
-            self.out_of_memory_said_ns = failure.exit_ns;
+        if failure.ret == OUT_OF_MEMORY && failure.exit_ns >= self.out_of_memory_due_ns {
+            self.out_of_memory_due_ns = failure.exit_ns.saturating_add(LOSSES_EVERY_NS);
             let text = format!("cu{:?}: out of device memory", failure.api);
             self.happened(failure.exit_ns, Kind::OutOfMemory, &text, Some(failure.pid));
         }
