@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Device, Listed, ProcessUse, Reading, Sample, State, Taken, Told};
+use super::{Device, History, Joined, Listed, ProcessUse, Reading, Sample, State, Taken, Told};
 
 pub(crate) fn gpu(index: u32) -> Device {
     Device {
@@ -82,6 +82,17 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let readings = prop::collection::btree_map(reading, taken, 0..8);
     (uuid(), any::<u64>(), readings, listed()).prop_map(|(uuid, time_ns, readings, processes)| {
         Sample { uuid, time_ns, readings, processes }
+    })
+}
+
+/// Any readings that belong to a request.
+pub(crate) fn any_joined() -> impl Strategy<Value = Joined> {
+    (any_sample(), 0..6_u32).prop_map(|(sample, pid)| {
+        let mut history = History::default();
+        let device = Device { uuid: sample.uuid.clone(), ..gpu(0) };
+        history.take(&Told::Devices(vec![device]));
+        history.take(&tell(sample));
+        history.join(pid, true, u64::MAX).expect("there is one device and one sample")
     })
 }
 
