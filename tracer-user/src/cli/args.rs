@@ -195,6 +195,9 @@ pub struct OutletArgs {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9464",
           value_parser = parse_address)]
     pub prometheus: Option<SocketAddr>,
+    /// Give the GPUs' readings the datacenter exporter's names besides (DCGM_FI_…).
+    #[arg(long, requires = "prometheus")]
+    pub dcgm_names: bool,
 }
 
 #[cfg(feature = "live")]

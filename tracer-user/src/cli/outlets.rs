@@ -38,6 +38,8 @@ pub struct Round<'a> {
 /// Everything that was asked for.
 pub struct Outlets {
     prometheus: Option<Prometheus>,
+    /// The GPUs' readings have the datacenter exporter's names too.
+    dcgm_names: bool,
 }
 
 impl Outlets {
@@ -54,7 +56,7 @@ impl Outlets {
                     .with_context(|| format!("cannot serve metrics on {address}"))?,
             ),
         };
-        Ok(Self { prometheus })
+        Ok(Self { prometheus, dcgm_names: args.dcgm_names })
     }
 
     /// Where to find what was opened, for the operator.
@@ -88,8 +90,9 @@ impl Outlets {
     /// Time has passed. Never blocks.
     pub fn round(&mut self, round: &Round<'_>) {
         if let Some(prometheus) = &mut self.prometheus {
-            let Round { open, families, lost, figures, .. } = *round;
-            prometheus.round(&Now { open, families, lost, figures });
+            let Round { now_ns, open, families, lost, figures, gpus, .. } = *round;
+            let gpus = nvml::metrics::metrics(gpus, now_ns, self.dcgm_names);
+            prometheus.round(Now { open, families, lost, figures, gpus });
         }
     }
 
