@@ -16,6 +16,7 @@ pub mod export;
 pub mod gpu;
 pub mod happening;
 pub mod intake;
+pub mod nvml;
 pub mod pipeline;
 #[cfg(feature = "live")]
 pub mod probe;

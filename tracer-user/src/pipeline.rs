@@ -16,6 +16,10 @@ use crate::{
         input::{Input, SessionStart},
         order::{Intake, Limits as IntakeLimits},
     },
+    nvml::{
+        self,
+        watch::{Change, Watch},
+    },
     stream::{self, Flow, Streams},
     timeline::{
         Timelines,
@@ -33,8 +37,10 @@ const MAX_NOTES: usize = 32;
 const MAX_FLOWS: usize = 256;
 /// Processes whose names are kept, and that are known to be alive.
 const MAX_NAMES: usize = 4_096;
-/// How often a loss is a line of the event log at most, ns.
+/// How often a loss, or running out of device memory, is a line of the event log at most, ns.
 const LOSSES_EVERY_NS: u64 = 1_000_000_000;
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
 /// Libraries whose coverage is kept.
 const MAX_LIBRARIES: usize = 256;
 
@@ -45,6 +51,7 @@ pub struct Pipeline {
     streams: Streams,
     gpu: Gpu,
     timelines: Timelines,
+    watch: Watch,
     losses: Losses,
     /// Since when each loss that is on its way may have happened, ns.
     losses_since: VecDeque<u64>,
@@ -57,6 +64,7 @@ pub struct Pipeline {
     notes_dropped: u64,
     happenings: Happenings,
     loss_said_ns: u64,
+    out_of_memory_due_ns: u64,
     now_ns: u64,
     events: Vec<Event>,
     stream_out: Vec<stream::Out>,
@@ -90,6 +98,7 @@ impl Pipeline {
             intake: Intake::new(IntakeLimits::default()),
             streams: Streams::new(stream::Limits::default()),
             gpu: Gpu::new(gpu::Limits::default()),
+            watch: Watch::default(),
             losses: Losses::default(),
             losses_since: VecDeque::new(),
             families: Families::default(),
@@ -101,6 +110,7 @@ impl Pipeline {
             notes_dropped: 0,
             happenings: Happenings::default(),
             loss_said_ns: 0,
+            out_of_memory_due_ns: 0,
             events: Vec::new(),
             stream_out: Vec::new(),
             gpu_out: Vec::new(),
@@ -114,6 +124,9 @@ impl Pipeline {
             let since =
                 self.now_ns.saturating_sub(if losses.recursion > 0 { STATISTICS_NS } else { 0 });
             self.losses_since.push_back(since);
+        }
+        if let Input::Nvml { time_ns, told } = input {
+            self.told(time_ns, told);
         }
         let mut events = std::mem::take(&mut self.events);
         self.intake.push(input, &mut events);
@@ -152,9 +165,14 @@ impl Pipeline {
         }
         self.timelines.on_event(event);
         self.gpu.on_event(event, &mut self.gpu_out);
-        for found in self.gpu_out.drain(..) {
+        let mut found = std::mem::take(&mut self.gpu_out);
+        for found in found.drain(..) {
+            if let gpu::Out::Failure(failure) = &found {
+                self.failed(failure);
+            }
             self.timelines.on_gpu(found);
         }
+        self.gpu_out = found;
         self.streams.on_event(event, &mut self.stream_out);
         let mut found = std::mem::take(&mut self.stream_out);
         found.drain(..).for_each(|found| self.stream_found(found));
@@ -192,6 +210,7 @@ impl Pipeline {
             | ProcFact::Watched { .. }
             | ProcFact::Shared { .. }
             | ProcFact::Container { .. }
+            | ProcFact::Visible { .. }
             | ProcFact::Gone { .. } => {}
         }
     }
@@ -222,6 +241,30 @@ impl Pipeline {
             self.loss_said_ns = time_ns;
             let text = format!("{} events lost so far", self.losses.total());
             self.happened(time_ns, Kind::Loss, &text, None);
+        }
+    }
+
+    /// NVML told something: kept for the timelines, and what changed is told in the event log.
+    fn told(&mut self, time_ns: u64, told: &nvml::Told) {
+        self.timelines.on_nvml(told);
+        let mut changes = Vec::new();
+        let alive = &self.alive;
+        self.watch.take(time_ns, told, |pid| alive.contains(&pid), &mut changes);
+        for Change { time_ns, kind, text, gpu, pid } in changes {
+            let unix_ns = time_ns.saturating_add_signed(self.start.realtime_offset_ns);
+            let service = pid.and_then(|pid| self.names.get(&pid)).cloned();
+            let happening = Happening::new(unix_ns, kind, text);
+            self.happenings.add(Happening { pid, service, gpu: Some(gpu), ..happening });
+        }
+    }
+
+    /// A call of the driver failed. Programs that run out of memory try again and again: one line
+    /// for each second is enough.
+    fn failed(&mut self, failure: &gpu::Failure) {
+        if failure.ret == OUT_OF_MEMORY && failure.exit_ns >= self.out_of_memory_due_ns {
+            self.out_of_memory_due_ns = failure.exit_ns.saturating_add(LOSSES_EVERY_NS);
+            let text = format!("cu{:?}: out of device memory", failure.api);
+            self.happened(failure.exit_ns, Kind::OutOfMemory, &text, Some(failure.pid));
         }
     }
 
@@ -280,6 +323,11 @@ impl Pipeline {
     /// Events seen so far, by family.
     pub fn families(&self) -> Families {
         self.families
+    }
+
+    /// What every GPU said last.
+    pub fn gpus(&self) -> nvml::Snapshot {
+        self.timelines.gpus().snapshot()
     }
 
     /// Everything that can be lost, and how much of it was, so far.

@@ -1,5 +1,5 @@
 //! Builds everything: the kernel half, the agent that embeds it, and the parts that tests run it
-//! against (a simulated CUDA driver, fixture servers, the end-to-end runner).
+//! against (a simulated CUDA driver and NVML, fixture servers, the end-to-end runner).
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ pub(crate) fn stripped(context: &Context, to: &Path) -> Result<()> {
 pub(crate) fn user_half(context: &Context, profile: Profile) -> Result<()> {
     let mut cargo = context.cargo();
     cargo.args(["build", "--ignore-rust-version"]).args(profile.flag());
-    for package in ["tracer-user", "cudasim", "servers", "e2e"] {
+    for package in ["tracer-user", "cudasim", "nvmlsim", "servers", "e2e"] {
         cargo.args(["--package", package]);
     }
     cmd::run(&mut cargo)?;
@@ -66,5 +66,7 @@ pub(crate) fn user_half(context: &Context, profile: Profile) -> Result<()> {
     );
     // In a folder of its own under the name that programs load: the tests put that folder first
     // on a server's library path.
-    ebpf::copy_if_changed(&library, &built.join("sim/libcuda.so.1"))
+    ebpf::copy_if_changed(&library, &built.join("sim/libcuda.so.1"))?;
+    // The simulated NVML beside it: the agent is told where it is, servers do not ask for it.
+    ebpf::copy_if_changed(&built.join("libnvidia_ml.so"), &built.join("sim/libnvidia-ml.so.1"))
 }

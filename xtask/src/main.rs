@@ -39,7 +39,7 @@ enum Task {
     Setup(setup::Args),
     /// Build the kernel half: target/ebpf/spanprobe-ebpf
     Ebpf,
-    /// Build both halves, the simulated CUDA driver and the fixture servers
+    /// Build both halves, the simulated CUDA driver and NVML, and the fixture servers
     Build(build::Args),
     /// Check the invariants of docs/architecture.md that a machine can check
     Tidy,

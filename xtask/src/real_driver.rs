@@ -1,4 +1,5 @@
-//! Real `libcuda.so` files of two driver versions, fetched for the tests that decode them.
+//! Real `libcuda.so` and `libnvidia-ml.so` files of two driver versions, fetched for the tests that
+//! decode the one and load the other.
 //!
 //! They come from Debian's non-free section, from the mirror that this machine already uses, by a
 //! private apt configuration under `target/real-driver`: neither the machine's sources nor its
@@ -8,25 +9,45 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packaged driver library.
-const PACKAGE: &str = "libcuda1";
+/// The packaged driver libraries.
+const PACKAGES: [&str; 2] = ["libcuda1", "libnvidia-ml1"];
 /// Debian releases whose driver packages belong to different driver branches (535 and 550).
 const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 
+/// What lies in `target/real-driver/`.
+pub struct Libraries {
+    /// `libcuda.so.*`.
+    pub cuda: Vec<PathBuf>,
+    /// `libnvidia-ml.so.*`.
+    pub nvml: Vec<PathBuf>,
+}
+
+impl Libraries {
+    /// Those below `home`, in the order of their paths.
+    fn below(home: &Path) -> Self {
+        Self { cuda: libraries(home, "libcuda.so."), nvml: libraries(home, "libnvidia-ml.so.") }
+    }
+
+    /// Both of every driver version are there.
+    fn are_whole(&self) -> bool {
+        self.cuda.len().min(self.nvml.len()) >= RELEASES.len()
+    }
+}
+
 /// Makes sure that the libraries of two driver versions lie in
-/// `target/real-driver/<version>/` below `workspace`, fetching what is missing, and returns the
-/// paths of the `libcuda.so.*` files. Says on standard error what it does.
+/// `target/real-driver/<version>/` below `workspace`, fetching what is missing, and returns their
+/// paths. Says on standard error what it does.
 ///
 /// # Errors
 /// A sentence that names what is missing: no Debian mirror, no network, no such package. Tests
 /// skip with it.
-pub fn fetch(workspace: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn fetch(workspace: &Path) -> Result<Libraries, String> {
     // Absolute, because apt-get runs in another folder.
     let home = std::path::absolute(workspace.join("target/real-driver"))
         .map_err(|e| format!("{}: {e}", workspace.display()))?;
-    let present = libraries(&home);
-    if present.len() >= RELEASES.len() {
-        eprintln!("real driver: using the {} libraries in {}", present.len(), home.display());
+    let present = Libraries::below(&home);
+    if present.are_whole() {
+        eprintln!("real driver: using the libraries in {}", home.display());
         return Ok(present);
     }
     let mirror = debian_mirror(Path::new("/etc/apt"))?;
@@ -34,17 +55,21 @@ pub fn fetch(workspace: &Path) -> Result<Vec<PathBuf>, String> {
     let apt = Apt::set_up(&home, &mirror)?;
     apt.run(&["update"], &home)?;
     for release in RELEASES {
-        eprintln!("real driver: downloading {PACKAGE} of {release}");
-        apt.run(&["download", &format!("{PACKAGE}/{release}")], &home.join("deb"))?;
+        for package in PACKAGES {
+            eprintln!("real driver: downloading {package} of {release}");
+            apt.run(&["download", &format!("{package}/{release}")], &home.join("deb"))?;
+        }
     }
     for package in files(&home.join("deb"), |name| name.ends_with(".deb")) {
         unpack(&package, &home)?;
     }
-    let found = libraries(&home);
-    if found.len() < RELEASES.len() {
-        return Err(format!("{} holds {} of 2 driver versions", home.display(), found.len()));
+    let found = Libraries::below(&home);
+    if !found.are_whole() {
+        let (cuda, nvml) = (found.cuda.len(), found.nvml.len());
+        let home = home.display();
+        return Err(format!("{home} holds libcuda of {cuda} and NVML of {nvml} of 2 drivers"));
     }
-    for library in &found {
+    for library in found.cuda.iter().chain(&found.nvml) {
         eprintln!("real driver: have {}", library.display());
     }
     Ok(found)
@@ -184,8 +209,8 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(format!("{program}: {}: {}", output.status, last.join(" / ")))
 }
 
-/// The driver libraries in the version folders, in the order of their paths; links left out.
-fn libraries(home: &Path) -> Vec<PathBuf> {
+/// The libraries of this name in the version folders, in the order of their paths; links left out.
+fn libraries(home: &Path, begin: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for version in files(home, |name| name.starts_with(|c: char| c.is_ascii_digit())) {
         let mut folders = vec![version];
@@ -195,7 +220,7 @@ fn libraries(home: &Path) -> Vec<PathBuf> {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 if path.is_dir() && !link {
                     folders.push(path);
-                } else if name.starts_with("libcuda.so.") && !link {
+                } else if name.starts_with(begin) && !link {
                     found.push(path);
                 }
             }

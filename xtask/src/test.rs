@@ -150,7 +150,7 @@ fn timed<T>(name: &str, step: impl FnOnce() -> T) -> T {
 fn suites(context: &Context, setup: &Setup, args: &Args, tally: &mut Tally) -> Result<()> {
     let mut variables = e2e::environment(context, setup, PROFILE);
     timed("real drivers", || match drivers(context) {
-        Ok(drivers) => variables.push(("SPANPROBE_REAL_DRIVERS", drivers)),
+        Ok(drivers) => variables.extend(drivers),
         Err(error) => tally.skip(format!("tests on real drivers: {error:#}")),
     });
     let filter = args.filter.as_slice();
@@ -192,10 +192,14 @@ fn suite(tally: &mut Tally, name: &str, command: Command) -> Result<()> {
     })
 }
 
-/// Real CUDA drivers to resolve symbols and prologues in, as a search path.
-fn drivers(context: &Context) -> Result<OsString> {
+/// Real drivers to resolve symbols and prologues in, and their NVML to load, as search paths.
+fn drivers(context: &Context) -> Result<[(&'static str, OsString); 2]> {
     let libraries = real_driver::fetch(&context.root).map_err(Error::msg)?;
-    env::join_paths(libraries).context("a driver's path contains a colon")
+    let join = |paths| env::join_paths(paths).context("a driver's path contains a colon");
+    Ok([
+        ("SPANPROBE_REAL_DRIVERS", join(libraries.cuda)?),
+        ("SPANPROBE_REAL_NVML", join(libraries.nvml)?),
+    ])
 }
 
 /// A few seconds for each target, where a nightly compiler is there already.

@@ -84,6 +84,7 @@ impl Memory {
                 return Err(OUT_OF_MEMORY);
             }
             *used += size;
+            crate::oracle::memory(block.device, *used);
         }
         match map(block.size) {
             Some(base) => {
@@ -103,6 +104,7 @@ impl Memory {
             let size = block.size.next_multiple_of(512);
             if let Some(used) = self.used_mut(block.device) {
                 *used = used.saturating_sub(size);
+                crate::oracle::memory(block.device, *used);
             }
         }
     }

@@ -91,6 +91,7 @@ fn anonymise(from: &Path, to: &Path) -> Result<()> {
                     ProcFact::Descriptor { .. }
                     | ProcFact::Watched { .. }
                     | ProcFact::Shared { .. }
+                    | ProcFact::Visible { .. }
                     | ProcFact::Gone { .. } => {}
                 }
                 writer.push(Input::Fact { time_ns, fact: &fact })?;

@@ -17,6 +17,8 @@ pub struct Env {
     pub spanprobe: PathBuf,
     /// Folder with the simulated `libcuda.so.1`, where it was built.
     pub sim: Option<PathBuf>,
+    /// The simulated NVML, where it was built.
+    pub nvml: Option<PathBuf>,
     /// Folder with the compiled fixtures: `fixture-client` and the servers.
     pub servers: PathBuf,
     /// A Python with the servers' packages, where there is one.
@@ -72,13 +74,16 @@ impl Env {
         let sim = set("SPANPROBE_SIM_DIR")
             .filter(|folder| folder.join("libcuda.so.1").is_file())
             .or_else(|| simulator(&built));
+        let nvml = sim.as_ref().map(|folder| folder.join("libnvidia-ml.so.1"));
+        let nvml =
+            nvml.into_iter().chain([built.join("libnvidia_ml.so")]).find(|path| path.is_file());
         let servers = set("SPANPROBE_SERVERS_DIR").unwrap_or(built);
         let python = set("SPANPROBE_VENV")
             .map(|venv| venv.join("bin/python3"))
             .filter(|python| python.exists());
         let prometheus = set("SPANPROBE_PROMETHEUS").filter(|program| program.is_file());
         let serve = root.join("tests/servers/python/serve.py");
-        Ok(Self { spanprobe, sim, servers, python, prometheus, serve, root })
+        Ok(Self { spanprobe, sim, nvml, servers, python, prometheus, serve, root })
     }
 
     /// One of the compiled fixtures.
@@ -128,6 +133,11 @@ impl Env {
     /// Why no program can use a GPU here; `None` where the simulated one is there.
     pub fn no_driver(&self) -> Option<String> {
         self.sim.is_none().then(|| "the simulated driver is not built (tests/cudasim)".to_owned())
+    }
+
+    /// Why no GPU can be asked here; `None` where the simulated NVML is there.
+    pub fn no_nvml(&self) -> Option<String> {
+        self.nvml.is_none().then(|| "the simulated NVML is not built (tests/nvmlsim)".to_owned())
     }
 
     /// Why no Prometheus runs here; `None` where it does.

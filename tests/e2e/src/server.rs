@@ -180,6 +180,11 @@ impl Server {
         self.port
     }
 
+    /// The file that the simulated driver writes, where there is one.
+    pub fn device_oracle(&self) -> Option<&Path> {
+        self.sim.as_deref()
+    }
+
     /// The process itself.
     pub fn guard(&mut self) -> &mut Guard {
         &mut self.guard

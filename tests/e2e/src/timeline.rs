@@ -1,5 +1,6 @@
 //! A timeline as it stands in a JSON line: read by its documented shape, not by spanprobe's types.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -40,9 +41,23 @@ pub struct Timeline {
     pub links: Vec<Link>,
     #[serde(default)]
     pub gpu: Option<GpuSummary>,
+    #[serde(default)]
+    pub nvml: Option<BTreeMap<String, Reading>>,
     pub complete: bool,
     #[serde(default)]
     pub incomplete: Vec<String>,
+}
+
+/// What the GPU said of itself: a value or a state, and how old it was.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "docs/nvml.md describes them")]
+pub struct Reading {
+    #[serde(default)]
+    pub value: Option<u64>,
+    #[serde(default)]
+    pub state: Option<String>,
+    pub age_ns: u64,
 }
 
 /// A phase.
@@ -91,6 +106,8 @@ pub struct Link {
 #[derive(Debug, Clone, Deserialize)]
 #[allow(missing_docs, reason = "docs/timeline.md describes them")]
 pub struct GpuSummary {
+    #[serde(default)]
+    pub device: Option<String>,
     pub step_count: u32,
     pub busy_lower_ns: u64,
     pub busy_upper_ns: u64,

@@ -307,6 +307,9 @@ impl Worker {
     fn introduce(&self, pid: u32, program: Option<Program>, cuda: bool) {
         if let Some(Program { exe, comm }) = program {
             self.fact(ProcFact::Target { pid, exe, comm, cuda });
+            if let Some(devices) = process::visible_devices(pid) {
+                self.fact(ProcFact::Visible { pid, devices });
+            }
         }
     }
 

@@ -113,7 +113,10 @@ impl Objects {
             ProcFact::Gone { pid } => {
                 self.shared.remove(pid);
             }
-            ProcFact::Target { .. } | ProcFact::Container { .. } | ProcFact::Coverage { .. } => {}
+            ProcFact::Target { .. }
+            | ProcFact::Container { .. }
+            | ProcFact::Coverage { .. }
+            | ProcFact::Visible { .. } => {}
         }
     }
 

@@ -176,6 +176,43 @@ pub struct ShowArgs {
     pub quiet: bool,
 }
 
+/// What to ask the GPUs themselves.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct NvmlArgs {
+    /// Do not ask the GPUs for their own readings (NVML).
+    #[arg(long)]
+    pub no_nvml: bool,
+    /// Time from one reading of the GPUs to the next; 100ms to 1h.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval,
+          conflicts_with = "no_nvml")]
+    pub nvml_interval: Duration,
+    /// NVML's library, where it is not to be looked for.
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with = "no_nvml")]
+    pub nvml_library: Option<PathBuf>,
+}
+
+#[cfg(feature = "live")]
+impl NvmlArgs {
+    /// How to sample; `None` where that is not wanted.
+    pub fn settings(&self) -> Option<crate::nvml::sampler::Settings> {
+        (!self.no_nvml).then(|| crate::nvml::sampler::Settings {
+            library: self.nvml_library.clone(),
+            interval: self.nvml_interval,
+        })
+    }
+}
+
+#[cfg(feature = "live")]
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)?;
+    if (Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err("100ms to 1h is wanted".to_owned())
+    }
+}
+
 /// Whom to tell.
 #[cfg(feature = "live")]
 #[derive(Clone, Debug, Args)]
@@ -185,6 +222,9 @@ pub struct OutletArgs {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9464",
           value_parser = parse_address)]
     pub prometheus: Option<SocketAddr>,
+    /// Give the GPUs' readings the datacenter exporter's names besides (DCGM_FI_…).
+    #[arg(long, requires = "prometheus")]
+    pub dcgm_names: bool,
     /// Send requests, metrics and the event log to an OpenTelemetry collector: to this endpoint
     /// (`http://HOST:PORT`), or where the OTEL_* variables say, or to localhost:4317.
     #[arg(long, value_name = "ENDPOINT", num_args = 0..=1, default_missing_value = "")]
@@ -209,6 +249,9 @@ pub struct RunArgs {
     /// How.
     #[command(flatten)]
     pub trace: TraceArgs,
+    /// What to ask the GPUs.
+    #[command(flatten)]
+    pub nvml: NvmlArgs,
     /// What to show.
     #[command(flatten)]
     pub show: ShowArgs,
@@ -338,6 +381,20 @@ mod tests {
         for bad in ["", "s", "5x", "0s", "99999999999999999999h", "-1s"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn intervals() {
+        let cli = |args: &[&str]| {
+            Cli::try_parse_from([&["spanprobe", "run", "--cuda"][..], args].concat())
+        };
+        for good in [&["--nvml-interval", "100ms"][..], &["--no-nvml"], &[]] {
+            assert!(cli(good).is_ok(), "{good:?}");
+        }
+        for bad in [&["--nvml-interval", "99ms"][..], &["--nvml-interval", "2h"]] {
+            assert!(cli(bad).is_err(), "{bad:?}");
+        }
+        assert!(cli(&["--no-nvml", "--nvml-interval", "2s"]).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::{
     },
     happening::{Happening, Kind},
     intake::input::SessionStart,
+    nvml,
     pipeline::Families,
     timeline::{
         figures::{Figures, Outgoing},
@@ -38,11 +39,15 @@ pub struct Round<'a> {
     pub lost: &'a [Lost],
     /// What the processes of each service did so far.
     pub figures: &'a [Figures],
+    /// What every GPU said last.
+    pub gpus: &'a nvml::Snapshot,
 }
 
 /// Everything that was asked for.
 pub struct Outlets {
     prometheus: Option<Prometheus>,
+    /// The GPUs' readings have the datacenter exporter's names too.
+    dcgm_names: bool,
     otlp: Option<Otlp>,
     events: Option<Jsonl<File>>,
     notes: Vec<String>,
@@ -69,6 +74,7 @@ impl Outlets {
         });
         let mut outlets = Self {
             prometheus: prometheus.transpose()?,
+            dcgm_names: args.dcgm_names,
             otlp: otlp.transpose().context("cannot send over OTLP")?,
             events: events.transpose()?,
             notes: Vec::new(),
@@ -126,8 +132,9 @@ impl Outlets {
     /// Time has passed. Never blocks.
     pub fn round(&mut self, round: &Round<'_>) {
         if let Some(prometheus) = &mut self.prometheus {
-            let Round { open, families, lost, figures, .. } = *round;
-            prometheus.round(&Now { open, families, lost, figures });
+            let Round { now_ns, open, families, lost, figures, gpus, .. } = *round;
+            let gpus = nvml::metrics::metrics(gpus, now_ns, self.dcgm_names);
+            prometheus.round(Now { open, families, lost, figures, gpus });
         }
         if let Some(otlp) = &mut self.otlp {
             otlp.round(round.now_ns, round.open, round.families, &round.health.events_lost);

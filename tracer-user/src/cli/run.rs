@@ -29,6 +29,7 @@ use crate::{
         session,
     },
     intake::input::Input,
+    nvml::sampler::{self, Sampler},
     pipeline::Pipeline,
     probe::{Availability, Probes, Settings, UprobeMode},
     record::{self, Options, Writer},
@@ -97,8 +98,12 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
     let mut pipeline = Pipeline::new(start.clone());
     pipeline.push(Input::Start(&start), &mut Vec::new());
     let live = attach(args, &mut view)?;
+    let sampler = match args.nvml.settings() {
+        None => None,
+        Some(settings) => Some(Sampler::start(settings).context("cannot start a thread")?),
+    };
     let feed = Feed { pipeline, recording, out: Vec::new(), notes: Vec::new(), ready: false };
-    Session { args, stop, view, outlets, feed, live, ready_said: false }.run()
+    Session { args, stop, view, outlets, feed, live, sampler, ready_said: false }.run()
 }
 
 /// The threads, and what they share with this one.
@@ -185,6 +190,16 @@ impl Feed {
         }
     }
 
+    /// What NVML told.
+    fn take_told(&mut self, message: sampler::Message) {
+        match message {
+            sampler::Message::Told { time_ns, told } => {
+                self.input(Input::Nvml { time_ns, told: &told });
+            }
+            sampler::Message::Note(text) => self.note(text),
+        }
+    }
+
     fn note(&mut self, text: String) {
         self.pipeline.note(text.clone());
         self.notes.push(text);
@@ -206,6 +221,7 @@ struct Session<'a> {
     outlets: Outlets,
     feed: Feed,
     live: Live,
+    sampler: Option<Sampler>,
     ready_said: bool,
 }
 
@@ -220,6 +236,9 @@ impl Session<'_> {
                 Ok(message) => self.feed.take(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("a thread of the agent has ended"),
+            }
+            if let Some(sampler) = &mut self.sampler {
+                sampler.take().into_iter().for_each(|message| self.feed.take_told(message));
             }
             if viewed.elapsed() >= VIEW_EVERY {
                 viewed = Instant::now();
@@ -294,6 +313,7 @@ impl Session<'_> {
                 families: pipeline.families(),
                 lost: &pipeline.losses(),
                 figures: &pipeline.figures(),
+                gpus: &pipeline.gpus(),
             });
         }
     }
@@ -327,6 +347,13 @@ impl Session<'_> {
         }
         // A panic there has been printed.
         let _ = ending.join();
+        if let Some(sampler) = self.sampler {
+            let dropped = sampler.dropped();
+            sampler.finish().into_iter().for_each(|message| self.feed.take_told(message));
+            if dropped > 0 {
+                self.feed.note(format!("{dropped} of NVML's answers were dropped"));
+            }
+        }
         let Feed { mut pipeline, recording, mut out, notes, .. } = self.feed;
         for note in notes {
             self.view.note(&note);

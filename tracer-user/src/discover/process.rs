@@ -70,6 +70,15 @@ pub fn program(pid: u32) -> Option<Program> {
     Some(Program { exe, comm: comm.trim_end().to_owned() })
 }
 
+/// The process's `CUDA_VISIBLE_DEVICES`, as it was started with; `None` where that is not set, or
+/// its environment cannot be read.
+pub fn visible_devices(pid: u32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(b"CUDA_VISIBLE_DEVICES="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
 /// Ids of the process's threads now.
 pub fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
@@ -205,6 +214,17 @@ mod tests {
         assert_eq!(holders(&sockets.listeners(port)), vec![me]);
         assert!(program(me).unwrap().exe.contains("tracer"));
         assert!(!mapped(me, |name| name.starts_with("libc.so")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn visible_devices_are_read_from_the_environment() {
+        let mut sleep = std::process::Command::new("sleep");
+        let mut child = sleep.arg("60").env("CUDA_VISIBLE_DEVICES", "1,0").spawn().unwrap();
+        let visible = visible_devices(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(visible.as_deref(), Some("1,0"));
+        assert_eq!(visible_devices(u32::MAX), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::timeline::model::{Arrival, GpuSummary, Outcome, Phase, Timeline};
 
 use super::bar;
+use super::device;
 use super::palette;
 use super::style::{Line, Paint, Style, wrap};
 use super::table;
@@ -22,6 +23,9 @@ pub fn render_detail(timeline: &Timeline, style: Style, max_phases: usize) -> St
     chunks(timeline, style, &mut out);
     if let Some(gpu) = &timeline.gpu {
         gpu_lines(gpu, style, &mut out);
+    }
+    if let Some(joined) = &timeline.nvml {
+        device::line(joined, style, &mut out);
     }
     links(timeline, style, &mut out);
     if !timeline.complete {

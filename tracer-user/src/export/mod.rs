@@ -7,6 +7,7 @@
 pub mod bar;
 mod board;
 pub mod detail;
+mod device;
 pub mod dist;
 #[cfg(feature = "live")]
 pub mod doctor;

@@ -447,6 +447,13 @@ pub enum ProcFact {
         /// Sites that exist.
         exist: u32,
     },
+    /// The process was started with these GPUs visible.
+    Visible {
+        /// Process id.
+        pid: u32,
+        /// Its `CUDA_VISIBLE_DEVICES`.
+        devices: String,
+    },
     /// The process is gone.
     Gone {
         /// Process id.

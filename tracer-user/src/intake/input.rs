@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::{Losses, ProcFact};
+use crate::nvml::Told;
 
 /// One thing that entered, borrowed from whoever holds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +28,13 @@ pub enum Input<'a> {
         time_ns: u64,
         /// What was added to them.
         losses: Losses,
+    },
+    /// Something that NVML told. It has its time in itself and keeps no order with the rest.
+    Nvml {
+        /// When it was told, ns of `CLOCK_MONOTONIC`.
+        time_ns: u64,
+        /// What.
+        told: &'a Told,
     },
     /// Time has passed, and everything that the ring held at that time has been handed in.
     Tick {

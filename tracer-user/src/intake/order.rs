@@ -160,6 +160,7 @@ fn process_of(fact: &ProcFact) -> u32 {
         | ProcFact::Shared { pid, .. }
         | ProcFact::Container { pid, .. }
         | ProcFact::Coverage { pid, .. }
+        | ProcFact::Visible { pid, .. }
         | ProcFact::Gone { pid } => *pid,
     }
 }
@@ -196,7 +197,8 @@ impl Intake {
     /// due, save when too many wait.
     pub fn push(&mut self, input: Input<'_>, out: &mut Vec<Event>) {
         match input {
-            Input::Start(_) => {}
+            // What NVML tells is kept by its own times.
+            Input::Start(_) | Input::Nvml { .. } => {}
             Input::Record(record) => self.record(record, out),
             Input::Fact { time_ns, fact } => {
                 let what = What::Proc(fact.clone());

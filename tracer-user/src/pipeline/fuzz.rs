@@ -12,6 +12,7 @@ use crate::{
         event::{Descriptor, Losses, ProcFact},
         input::{Input, SessionStart},
     },
+    nvml::{Device, Listed, ProcessUse, Reading, Sample, State, Taken, Told},
     timeline::{model::Timeline, tile::tiles},
 };
 
@@ -34,7 +35,11 @@ pub fn fuzz(data: &[u8]) -> usize {
                 let fact = fact(&mut bytes);
                 pipeline.push(Input::Fact { time_ns: now_ns, fact: &fact }, &mut out);
             }
-            28..=99 => {
+            28..=31 => {
+                let told = told(now_ns, &mut bytes);
+                pipeline.push(Input::Nvml { time_ns: now_ns, told: &told }, &mut out);
+            }
+            32..=99 => {
                 let record = record(what, now_ns, &mut bytes);
                 pipeline.push(Input::Record(&record), &mut out);
             }
@@ -112,6 +117,44 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
         }
         _ => {
             ProcFact::Descriptor { pid, fd: 3, conn, kind: Descriptor::Unix { inode: 1, peer: 2 } }
+        }
+    }
+}
+
+/// Devices and readings, of processes that the facts know.
+fn told(now_ns: u64, bytes: &mut Bytes<'_>) -> Told {
+    let uuid = format!("GPU-{}", bytes.byte() % 2);
+    let state = |byte: u8| match byte % 4 {
+        0 => State::Value(u64::from(byte)),
+        1 => State::Unsupported,
+        2 => State::Error(byte.into()),
+        _ => State::Unread,
+    };
+    match bytes.byte() % 4 {
+        0 => Told::Devices(vec![Device {
+            uuid,
+            index: 0,
+            name: String::new(),
+            pci_bus_id: String::new(),
+            parent: None,
+        }]),
+        1 => Told::Xid { uuid, xid: bytes.byte().into() },
+        _ => {
+            let time_ns = now_ns.saturating_sub(u64::from(bytes.byte()));
+            let reading = Reading::ALL.get(usize::from(bytes.byte()));
+            let taken = Taken { state: state(bytes.byte()), time_ns };
+            let process = ProcessUse {
+                pid: u32::from(bytes.byte() % 3),
+                memory: state(bytes.byte()),
+                utilization: state(bytes.byte()),
+                gpu_instance: None,
+            };
+            Told::Sample(Box::new(Sample {
+                uuid,
+                time_ns,
+                readings: reading.map(|reading| (*reading, taken)).into_iter().collect(),
+                processes: Listed::List { processes: vec![process], time_ns, left_out: 0 },
+            }))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The whole pipeline on hand-made and on arbitrary sessions.
 
 mod causes;
+mod nvml;
 
 use std::mem::offset_of;
 
@@ -44,6 +45,7 @@ enum Step {
     Record(Vec<u8>),
     Fact(u64, ProcFact),
     Losses(u64, Losses),
+    Nvml(u64, crate::nvml::Told),
     Tick(u64),
 }
 
@@ -53,6 +55,7 @@ impl Step {
             Self::Record(bytes) => Input::Record(bytes),
             Self::Fact(time_ns, fact) => Input::Fact { time_ns: *time_ns, fact },
             Self::Losses(time_ns, losses) => Input::Losses { time_ns: *time_ns, losses: *losses },
+            Self::Nvml(time_ns, told) => Input::Nvml { time_ns: *time_ns, told },
             Self::Tick(now_ns) => Input::Tick { now_ns: *now_ns },
         }
     }

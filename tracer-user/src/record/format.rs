@@ -13,6 +13,7 @@
 //! | 3 fact   | time u64 (ns of `CLOCK_MONOTONIC`), JSON of [`ProcFact`]                        |
 //! | 4 losses | time u64, then socket, tcp, cuda, process, recursion: u64 each                  |
 //! | 5 tick   | now u64                                                                         |
+//! | 6 nvml   | time u64, JSON of [`Told`]                                                      |
 //! | 255 end  | frames before this one u64, records u64, why u8 (0 finished, 1 size cap)        |
 //!
 //! A file without an end frame was cut: by a crash, a full disk, or a copy that stopped. All frames
@@ -22,6 +23,7 @@ use crate::intake::{
     event::{Losses, ProcFact},
     input::{Input, SessionStart},
 };
+use crate::nvml::Told;
 
 /// How a session file begins.
 pub const MAGIC: [u8; 8] = *b"SPANPRB\0";
@@ -52,6 +54,8 @@ pub enum FrameKind {
     Losses = 4,
     /// Time has passed.
     Tick = 5,
+    /// What NVML told.
+    Nvml = 6,
     /// The recording was ended on purpose.
     End = 255,
 }
@@ -59,7 +63,7 @@ pub enum FrameKind {
 impl FrameKind {
     /// The kind with this number.
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Start, Self::Record, Self::Fact, Self::Losses, Self::Tick, Self::End]
+        [Self::Start, Self::Record, Self::Fact, Self::Losses, Self::Tick, Self::Nvml, Self::End]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -144,6 +148,11 @@ pub fn encode(input: &Input<'_>, to: &mut Vec<u8>) -> Result<FrameKind, serde_js
             to.extend_from_slice(&now_ns.to_le_bytes());
             FrameKind::Tick
         }
+        Input::Nvml { time_ns, told } => {
+            to.extend_from_slice(&time_ns.to_le_bytes());
+            serde_json::to_writer(to, told)?;
+            FrameKind::Nvml
+        }
     })
 }
 
@@ -154,6 +163,12 @@ pub fn decode_start(payload: &[u8]) -> Option<SessionStart> {
 
 /// A fact's payload.
 pub fn decode_fact(payload: &[u8]) -> Option<(u64, ProcFact)> {
+    let (time_ns, json) = split_u64(payload)?;
+    Some((time_ns, serde_json::from_slice(json).ok()?))
+}
+
+/// An NVML frame's payload.
+pub fn decode_nvml(payload: &[u8]) -> Option<(u64, Told)> {
     let (time_ns, json) = split_u64(payload)?;
     Some((time_ns, serde_json::from_slice(json).ok()?))
 }

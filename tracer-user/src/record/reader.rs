@@ -16,6 +16,7 @@ use crate::intake::{
     event::ProcFact,
     input::{Input, SessionStart},
 };
+use crate::nvml::Told;
 
 /// Up to this many bytes are set aside for a frame on its own word; more only as they come.
 const TRUSTED_LEN: usize = 64 << 10;
@@ -93,6 +94,7 @@ pub struct Reader<R> {
     start_is_due: bool,
     payload: Vec<u8>,
     fact: Option<(u64, ProcFact)>,
+    told: Option<(u64, Told)>,
     at: u64,
     frames: u64,
     records: u64,
@@ -130,6 +132,7 @@ impl<R: Read> Reader<R> {
             at: (FILE_HEADER_LEN + FRAME_HEADER_LEN + payload.len()) as u64,
             payload,
             fact: None,
+            told: None,
             frames: 1,
             records: 0,
             end: None,
@@ -178,6 +181,10 @@ impl<R: Read> Reader<R> {
                 .map(|(time_ns, losses)| Input::Losses { time_ns, losses }),
             FrameKind::Tick => {
                 format::decode_tick(&self.payload).map(|now_ns| Input::Tick { now_ns })
+            }
+            FrameKind::Nvml => {
+                self.told = format::decode_nvml(&self.payload);
+                self.told.as_ref().map(|(time_ns, told)| Input::Nvml { time_ns: *time_ns, told })
             }
             FrameKind::End => {
                 self.ending = Some(self.check_end());

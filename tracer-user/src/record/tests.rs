@@ -16,6 +16,7 @@ use crate::intake::{
     event::{Descriptor, IoCall, Losses, ProcFact},
     input::SessionStart,
 };
+use crate::nvml::{Told, testing};
 
 /// An input that owns what it holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,7 @@ pub(super) enum Owned {
     Record(Vec<u8>),
     Fact(u64, ProcFact),
     Losses(u64, Losses),
+    Nvml(u64, Told),
     Tick(u64),
 }
 
@@ -32,6 +34,7 @@ impl Owned {
             Self::Record(record) => Input::Record(record),
             Self::Fact(time_ns, fact) => Input::Fact { time_ns: *time_ns, fact },
             Self::Losses(time_ns, losses) => Input::Losses { time_ns: *time_ns, losses: *losses },
+            Self::Nvml(time_ns, told) => Input::Nvml { time_ns: *time_ns, told },
             Self::Tick(now_ns) => Input::Tick { now_ns: *now_ns },
         }
     }
@@ -42,6 +45,7 @@ impl Owned {
             Input::Record(record) => Self::Record(record.to_vec()),
             Input::Fact { time_ns, fact } => Self::Fact(time_ns, fact.clone()),
             Input::Losses { time_ns, losses } => Self::Losses(time_ns, losses),
+            Input::Nvml { time_ns, told } => Self::Nvml(time_ns, told.clone()),
             Input::Tick { now_ns } => Self::Tick(now_ns),
         })
     }
@@ -88,6 +92,7 @@ fn fact() -> impl Strategy<Value = ProcFact> {
         (any::<u32>(), ".{0,20}", any::<u32>(), any::<u32>()).prop_map(
             |(pid, library, hooked, exist)| ProcFact::Coverage { pid, library, hooked, exist }
         ),
+        (any::<u32>(), ".{0,20}").prop_map(|(pid, devices)| ProcFact::Visible { pid, devices }),
         any::<u32>().prop_map(|pid| ProcFact::Gone { pid }),
         (any::<u32>(), any::<Option<String>>(), any::<Option<String>>())
             .prop_map(|(pid, container, pod)| ProcFact::Container { pid, container, pod }),
@@ -108,6 +113,7 @@ pub(super) fn inputs(bad: bool) -> impl Strategy<Value = Vec<Owned>> {
         3 => record.prop_map(Owned::Record),
         1 => (any::<u64>(), fact()).prop_map(|(time_ns, fact)| Owned::Fact(time_ns, fact)),
         1 => (any::<u64>(), losses).prop_map(|(time_ns, losses)| Owned::Losses(time_ns, losses)),
+        1 => (any::<u64>(), testing::told()).prop_map(|(time_ns, told)| Owned::Nvml(time_ns, told)),
         1 => any::<u64>().prop_map(Owned::Tick),
     ];
     proptest::collection::vec(input, 0..12)
@@ -120,6 +126,7 @@ pub(super) fn small() -> Vec<Owned> {
         Owned::Record(sample::io(10, 1, IoCall::Read, b"GET / HTTP/1.1\r\n\r\n", 0)),
         Owned::Losses(11, Losses { tcp: 1, ..Losses::default() }),
         Owned::Record(sample::launches(12, 9)),
+        Owned::Nvml(12, Told::Devices(vec![testing::gpu(0)])),
         Owned::Tick(13),
     ]
 }

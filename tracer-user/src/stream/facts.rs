@@ -62,6 +62,7 @@ impl Streams {
             | ProcFact::Watched { .. }
             | ProcFact::Shared { .. }
             | ProcFact::Container { .. }
+            | ProcFact::Visible { .. }
             | ProcFact::Coverage { .. } => {}
         }
     }

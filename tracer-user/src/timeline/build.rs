@@ -163,6 +163,7 @@ pub fn build(
         chunks,
         links: found.links,
         gpu: found.gpu,
+        nvml: None,
         tcp_rtt_ns: exchange.tcp_rtt_ns,
         tcp_retransmits: exchange.retransmits,
         complete: incomplete.is_empty(),
@@ -353,9 +354,7 @@ fn assemble<'a>(
 
 /// Whether time on the processor lies before, between or after the request's GPU phases.
 fn place_cpu(phases: &mut [Phase]) {
-    let gpu = |phase: &Phase| {
-        matches!(phase.phase, PhaseName::H2d | PhaseName::Kernel | PhaseName::D2h | PhaseName::Gpu)
-    };
+    let gpu = |phase: &Phase| phase.phase.is_gpu();
     let Some(first) = phases.iter().position(gpu) else { return };
     let last = phases.iter().rposition(gpu).unwrap_or(first);
     for (at, phase) in phases.iter_mut().enumerate().filter(|(_, p)| p.phase == PhaseName::Cpu) {

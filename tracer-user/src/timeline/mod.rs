@@ -29,6 +29,7 @@ use crate::{
     cause::{Causes, Path},
     gpu::{Gpu, Out, Subject},
     intake::event::{Event, ProcFact},
+    nvml::{History, Told},
     stream::{Exchange, Role, Streams},
 };
 
@@ -108,6 +109,7 @@ pub struct Timelines {
     /// When the last response of each connection was written, ns.
     answered: HashMap<u64, u64>,
     losses: Losses,
+    gpus: History,
     causes: Causes,
     /// GPU work and requests that ended before this time have been forgotten although an open
     /// request might have needed them, ns.
@@ -128,6 +130,7 @@ impl Timelines {
             begins: Earliest::default(),
             answered: HashMap::new(),
             losses: Losses::default(),
+            gpus: History::default(),
             causes: Causes::default(),
             horizon_ns: 0,
             question: None,
@@ -158,6 +161,7 @@ impl Timelines {
         match fact {
             ProcFact::Target { pid, exe, comm, cuda } => {
                 let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
+                self.gpus.forget(*pid);
                 let process = self.process(*pid);
                 // The number may be another process's by now.
                 if std::mem::take(&mut process.gone) {
@@ -175,6 +179,7 @@ impl Timelines {
                 process.hooked_ns = time_ns;
                 process.sites = (u64::from(*hooked), u64::from(*exist));
             }
+            ProcFact::Visible { pid, devices } => self.gpus.see(*pid, devices),
             ProcFact::Gone { pid } => self.process(*pid).gone = true,
             ProcFact::Descriptor { .. } | ProcFact::Watched { .. } | ProcFact::Shared { .. } => {}
         }
@@ -195,6 +200,16 @@ impl Timelines {
     /// Events were lost between two times, ns.
     pub fn on_loss(&mut self, from_ns: u64, to_ns: u64) {
         self.losses.add(from_ns, to_ns);
+    }
+
+    /// NVML told something.
+    pub fn on_nvml(&mut self, told: &Told) {
+        self.gpus.take(told);
+    }
+
+    /// What the GPUs said.
+    pub fn gpus(&self) -> &History {
+        &self.gpus
     }
 
     /// A process mapped code: perhaps the driver.
@@ -413,7 +428,13 @@ impl Timelines {
             causes: &self.causes,
             hooked_late: process.is_some_and(|process| process.hooked_late(exchange)),
         };
-        build(exchange, now_ns, &context, wants_notes)
+        let (mut timeline, path) = build(exchange, now_ns, &context, wants_notes);
+        let uses_gpu = process.is_some_and(|process| process.cuda);
+        timeline.nvml = self.gpus.join(timeline.pid, uses_gpu, timeline.gpu_end_ns());
+        if let (Some(gpu), Some(joined)) = (&mut timeline.gpu, &timeline.nvml) {
+            gpu.device = Some(joined.device().to_owned());
+        }
+        (timeline, path)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::nvml::Joined;
 pub use crate::stream::Outcome;
 
 /// Version of the JSON shape.
@@ -68,6 +69,9 @@ pub struct Timeline {
     /// Its GPU work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuSummary>,
+    /// What the GPU that its process uses said of itself, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvml: Option<Joined>,
     /// Round-trip time of the connection when the request arrived, ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_rtt_ns: Option<u64>,
@@ -78,6 +82,16 @@ pub struct Timeline {
     /// What is missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incomplete: Vec<&'static str>,
+}
+
+impl Timeline {
+    /// When its GPU time ended, or, where it has none, the request, ns of `CLOCK_MONOTONIC`.
+    pub fn gpu_end_ns(&self) -> u64 {
+        let last = self.phases.iter().rfind(|phase| phase.phase.is_gpu());
+        let end = last
+            .map_or(self.duration_ns, |phase| phase.offset_ns.saturating_add(phase.duration_ns));
+        self.start_monotonic_ns.saturating_add(end)
+    }
 }
 
 /// How the start of a request is known.
@@ -151,6 +165,11 @@ impl PhaseName {
         Self::Send,
         Self::Unattributed,
     ];
+
+    /// Whether it is time that the GPU is waited for.
+    pub fn is_gpu(self) -> bool {
+        matches!(self, Self::H2d | Self::Kernel | Self::D2h | Self::Gpu)
+    }
 
     /// As it is written in JSON.
     pub fn as_str(self) -> &'static str {
@@ -312,6 +331,9 @@ impl Evidence {
 /// GPU work of one request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GpuSummary {
+    /// UUID of the device, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Steps.
     pub step_count: u32,
     /// Least GPU time that the facts allow, ns.

@@ -4,7 +4,20 @@ use super::{File, Finding};
 
 /// Stages that are synchronous, do no I/O and read no clock, so that a recording replays bit for
 /// bit.
-const PURE: [&str; 7] = ["intake", "stream", "protocol", "gpu", "cause", "timeline", "explain"];
+const PURE: [&str; 12] = [
+    "intake",
+    "stream",
+    "protocol",
+    "gpu",
+    "cause",
+    "timeline",
+    "explain",
+    "nvml/reading",
+    "nvml/told",
+    "nvml/history",
+    "nvml/watch",
+    "nvml/metrics",
+];
 
 /// Words that only some files may say.
 struct Rule {

@@ -63,6 +63,13 @@ pub fn op(op: Op) {
     }
 }
 
+/// Records how much memory of a device this process holds now.
+pub fn memory(device: i32, used: u64) {
+    if wanted() {
+        push(Record::Memory { device, used, at: crate::clock::now() });
+    }
+}
+
 /// Records a call of an exported function.
 pub fn call(api: &'static str, enter: u64, exit: u64, ret: i32) {
     push(Record::Call { api, tid: crate::process::tid(), enter, exit, ret });

@@ -63,8 +63,22 @@ pub struct Op {
 #[derive(Clone, Copy)]
 pub enum Record {
     Op(Op),
-    Call { api: &'static str, tid: u32, enter: u64, exit: u64, ret: i32 },
-    Exit { at: u64 },
+    Call {
+        api: &'static str,
+        tid: u32,
+        enter: u64,
+        exit: u64,
+        ret: i32,
+    },
+    /// Device memory that the process holds now.
+    Memory {
+        device: i32,
+        used: u64,
+        at: u64,
+    },
+    Exit {
+        at: u64,
+    },
 }
 
 /// Builds one JSON object; fields are named by literals that need no escaping.
@@ -130,6 +144,13 @@ impl Record {
                     .field(",\"enter_ns\":", *enter)
                     .field(",\"exit_ns\":", *exit)
                     .field(",\"ret\":", u64::from(ret.unsigned_abs()));
+            }
+            Record::Memory { device, used, at } => {
+                line.raw("{\"t\":\"memory\"")
+                    .field(",\"pid\":", pid().into())
+                    .field(",\"device\":", u64::from(device.unsigned_abs()))
+                    .field(",\"used\":", *used)
+                    .field(",\"at_ns\":", *at);
             }
             Record::Exit { at } => {
                 line.raw("{\"t\":\"exit\"")

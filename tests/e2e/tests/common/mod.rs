@@ -8,6 +8,7 @@ use e2e::env::Env;
 pub enum Needs {
     Nothing,
     Driver,
+    Nvml,
     Python,
     /// The driver, and a Prometheus server.
     Prometheus,
@@ -22,6 +23,7 @@ pub fn env(needs: Needs) -> Option<Env> {
     let own = match needs {
         Needs::Nothing | Needs::Driver => None,
         Needs::Python => env.no_python(),
+        Needs::Nvml => env.no_nvml(),
         Needs::Prometheus => env.no_prometheus(),
         Needs::Tinygrad => env.no_tinygrad(),
     };

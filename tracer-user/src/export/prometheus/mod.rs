@@ -6,6 +6,7 @@
 //! ask of the agent ([`server`]).
 
 mod buckets;
+mod devices;
 mod families;
 mod labels;
 mod routes;
@@ -31,6 +32,7 @@ use super::{
     route::{RouteClass, route_class, route_label},
 };
 use crate::{
+    nvml::metrics::Metric,
     pipeline,
     timeline::{
         figures::{Figures, Outgoing},
@@ -56,6 +58,8 @@ pub struct Now<'a> {
     pub lost: &'a [Lost],
     /// What the processes of each service did so far.
     pub figures: &'a [Figures],
+    /// What the GPUs said of themselves.
+    pub gpus: Vec<Metric>,
 }
 
 /// The exporter.
@@ -105,7 +109,7 @@ impl Prometheus {
     }
 
     /// Time has passed.
-    pub fn round(&mut self, now: &Now<'_>) {
+    pub fn round(&mut self, now: Now<'_>) {
         self.counting.round(now);
         self.shared.moved();
     }
@@ -153,7 +157,7 @@ impl Counting {
         histogram.observe(buckets::seconds(outgoing.duration_ns));
     }
 
-    fn round(&mut self, now: &Now<'_>) {
+    fn round(&mut self, now: Now<'_>) {
         for series in self.routes.iter_mut() {
             series.open = OpenRequests { seen: series.open.seen, ..OpenRequests::default() };
         }
@@ -164,6 +168,7 @@ impl Counting {
             open: open.map(|series| (series.labels().clone(), series.open)).collect(),
             events: now.families,
             lost: now.lost.iter().map(loss).collect(),
+            gpus: now.gpus,
             ..Standing::default()
         };
         standing.checks.extend(

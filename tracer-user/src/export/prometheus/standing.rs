@@ -10,11 +10,12 @@ use prometheus_client::{
 
 use super::{
     buckets::seconds,
+    devices,
     labels::{RouteLabels, ServiceLabels},
 };
-use crate::pipeline::Families;
+use crate::{nvml::metrics::Metric, pipeline::Families};
 
-type Encoded = Result<(), std::fmt::Error>;
+pub(super) type Encoded = Result<(), std::fmt::Error>;
 
 /// Open requests of one route.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +66,8 @@ pub(super) struct Standing {
     pub(super) busy: Vec<(BusyLabels, u64)>,
     /// Hooked sites by sites that exist.
     pub(super) coverage: Vec<(CoverageLabels, f64)>,
+    /// What the GPUs said of themselves.
+    pub(super) gpus: Vec<Metric>,
 }
 
 /// The latest, for whoever scrapes. Neither side waits for the other: what lies here is swapped
@@ -96,6 +99,7 @@ impl Collector for Latest {
         let now = self.get();
         now.requests(&mut encoder)?;
         now.gpu(&mut encoder)?;
+        devices::encode(&now.gpus, &mut encoder)?;
         now.sight(&mut encoder)
     }
 }
@@ -166,7 +170,7 @@ impl Standing {
     }
 }
 
-fn gauges<'a, L: EncodeLabelSet + 'a>(
+pub(super) fn gauges<'a, L: EncodeLabelSet + 'a>(
     to: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
     values: impl Iterator<Item = (&'a L, f64)>,
@@ -175,7 +179,7 @@ fn gauges<'a, L: EncodeLabelSet + 'a>(
     each(values, &mut family, |metric, value| metric.encode_gauge(&value))
 }
 
-fn counters<'a, L: EncodeLabelSet + 'a, V: EncodeCounterValue>(
+pub(super) fn counters<'a, L: EncodeLabelSet + 'a, V: EncodeCounterValue>(
     to: &mut DescriptorEncoder<'_>,
     (name, help): (&str, &str),
     values: impl Iterator<Item = (&'a L, V)>,

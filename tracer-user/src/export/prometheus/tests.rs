@@ -24,6 +24,7 @@ use crate::{
             samples::{embedding, failed, open, request, stream},
         },
     },
+    nvml::metrics::{Metric, Series},
     pipeline::Families,
     stream::reason,
     timeline::{
@@ -126,8 +127,9 @@ impl Bench {
     }
 
     fn round(&mut self, open: &[Timeline]) {
-        let now = Now { open, families: Families::default(), lost: &[], figures: &[] };
-        self.counting.round(&now);
+        let now =
+            Now { open, families: Families::default(), lost: &[], figures: &[], gpus: Vec::new() };
+        self.counting.round(now);
     }
 
     fn text(&self) -> String {
@@ -236,6 +238,32 @@ fn open_requests_come_and_go() {
 }
 
 #[test]
+fn readings_of_gpus_keep_their_names_and_kinds() {
+    let mut bench = Bench::new();
+    let metric = |name, counter, label: &str| Metric {
+        name,
+        help: "help",
+        counter,
+        series: vec![Series { labels: vec![("gpu", label.to_owned())], value: 2.5 }],
+    };
+    bench.counting.round(Now {
+        open: &[],
+        families: Families::default(),
+        lost: &[],
+        figures: &[],
+        gpus: vec![
+            metric("hw_power_watts", false, "\"\\\n"),
+            metric("hw_energy_joules", true, "G"),
+        ],
+    });
+    let parsed = bench.parsed();
+    assert_eq!(parsed.types["hw_power_watts"], "gauge");
+    assert_eq!(parsed.types["hw_energy_joules_total"], "counter");
+    assert_eq!(parsed.sum("hw_power_watts", &[]), 2.5);
+    assert_eq!(parsed.sum("hw_energy_joules_total", &[r#"gpu="G""#]), 2.5);
+}
+
+#[test]
 fn how_things_stand_is_what_the_last_round_said() {
     let mut bench = Bench::new();
     let figures = |service: &str, hooked| Figures {
@@ -248,7 +276,7 @@ fn how_things_stand_is_what_the_last_round_said() {
     };
     let lost = |count| Lost { name: "socket", family: "socket", place: "kernel", count };
     for count in [0, 5] {
-        bench.counting.round(&Now {
+        bench.counting.round(Now {
             open: &[],
             families: Families {
                 socket: 10,
@@ -260,6 +288,7 @@ fn how_things_stand_is_what_the_last_round_said() {
             },
             lost: &[lost(count)],
             figures: &[figures("a", 100), figures("b", 50)],
+            gpus: Vec::new(),
         });
         let parsed = bench.parsed();
         let at = [r#"family="socket""#, r#"where="kernel""#];
@@ -425,7 +454,9 @@ fn scrapes_are_answered() {
     let mut prometheus = Prometheus::open(loopback()).unwrap();
     let address = prometheus.address();
     prometheus.take(&[embedding()]);
-    prometheus.round(&Now { open: &[], families: Families::default(), lost: &[], figures: &[] });
+    let families = Families::default();
+    let now = Now { open: &[], families, lost: &[], figures: &[], gpus: Vec::new() };
+    prometheus.round(now);
     let answer = get(address, "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");

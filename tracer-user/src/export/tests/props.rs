@@ -11,6 +11,7 @@ use super::super::summary::{Limits, Summary};
 use super::super::{detail, table};
 use super::samples::request;
 use super::{check_fits, styles};
+use crate::nvml::testing;
 use crate::timeline::model::{
     Arrival, Chunks, Evidence, Gaps, GpuSummary, KernelCount, Link, LongestGap, Method,
     OperationBounds, Outcome, Phase, PhaseName, Timeline,
@@ -71,6 +72,7 @@ fn phases(most: usize, detail: impl Strategy<Value = String>) -> impl Strategy<V
 fn gpu() -> impl Strategy<Value = GpuSummary> {
     (ns(), ns(), any::<u32>(), vec((text(), ns()), 0..4), method()).prop_map(
         |(lower, upper, n, kernels, method)| GpuSummary {
+            device: None,
             step_count: n,
             busy_lower_ns: lower,
             busy_upper_ns: upper,
@@ -120,8 +122,9 @@ pub fn timeline() -> impl Strategy<Value = Timeline> {
     ]);
     let names = (text(), text(), text(), text(), text());
     let facts = (any::<Option<u16>>(), outcome, any::<(bool, bool, bool, u32)>(), ns(), ns());
-    let parts = (phases(40, text()), prop::option::of(chunks()), prop::option::of(gpu()));
-    (names, facts, parts).prop_map(|(names, facts, (phases, chunks, gpu))| {
+    let nvml = prop::option::of(testing::any_joined());
+    let parts = (phases(40, text()), prop::option::of(chunks()), prop::option::of(gpu()), nvml);
+    (names, facts, parts).prop_map(|(names, facts, (phases, chunks, gpu, nvml))| {
         let (service, method, route, peer, trace_id) = names;
         let (status, outcome, (open, read, complete, pid), start, rtt) = facts;
         let link = |step_id, confidence| Link {
@@ -149,6 +152,7 @@ pub fn timeline() -> impl Strategy<Value = Timeline> {
         timeline.links = vec![link(rtt, 0.5), link(start, f64::INFINITY)];
         timeline.chunks = chunks;
         timeline.gpu = gpu;
+        timeline.nvml = nvml;
         timeline
     })
 }

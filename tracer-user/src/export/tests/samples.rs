@@ -73,6 +73,7 @@ pub fn request(route: &str, phases: Vec<Phase>) -> Timeline {
         chunks: None,
         links: Vec::new(),
         gpu: None,
+        nvml: None,
         tcp_rtt_ns: Some(180_000),
         tcp_retransmits: 0,
         complete: true,
@@ -100,6 +101,7 @@ pub fn embedding() -> Timeline {
     detail(&mut timeline, 3, "pre");
     detail(&mut timeline, 7, "post");
     timeline.gpu = Some(GpuSummary {
+        device: None,
         step_count: 1,
         busy_lower_ns: 17_900_000,
         busy_upper_ns: 23_800_000,
