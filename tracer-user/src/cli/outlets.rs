@@ -4,13 +4,13 @@ use std::fs::File;
 
 use anyhow::Context as _;
 
+use crate::export::prometheus::{Now, Prometheus};
 use crate::{
     agent::clock,
     export::{
         health::{Health, Lost},
         jsonl::{Jsonl, JsonlError},
         otlp::{Otlp, Settings},
-        prometheus::{Now, Prometheus},
     },
     happening::{Happening, Kind},
     intake::input::SessionStart,
