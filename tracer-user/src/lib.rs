@@ -9,7 +9,9 @@
 pub mod agent;
 pub mod cause;
 pub mod cli;
+pub mod cost;
 pub mod discover;
+pub mod explain;
 pub mod export;
 pub mod gpu;
 pub mod happening;

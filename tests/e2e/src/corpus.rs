@@ -90,7 +90,10 @@ fn anonymise(from: &Path, to: &Path) -> Result<()> {
                     ProcFact::Descriptor { .. }
                     | ProcFact::Watched { .. }
                     | ProcFact::Shared { .. }
-                    | ProcFact::Gone { .. } => {}
+                    | ProcFact::Gone { .. }
+                    | ProcFact::Doing(_)
+                    | ProcFact::Paused { .. }
+                    | ProcFact::Shed { .. } => {}
                 }
                 writer.push(Input::Fact { time_ns, fact: &fact })?;
             }

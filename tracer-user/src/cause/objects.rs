@@ -110,10 +110,13 @@ impl Objects {
                 let (from, to, device) = (*from, *to, *device);
                 list.push(Shared { from, to, device, inode: *inode, offset: *offset });
             }
-            ProcFact::Gone { pid } => {
+            ProcFact::Gone { pid } | ProcFact::Paused { pid } => {
                 self.shared.remove(pid);
             }
-            ProcFact::Target { .. } | ProcFact::Coverage { .. } => {}
+            ProcFact::Target { .. }
+            | ProcFact::Coverage { .. }
+            | ProcFact::Doing(_)
+            | ProcFact::Shed { .. } => {}
         }
     }
 

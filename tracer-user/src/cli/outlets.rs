@@ -6,6 +6,7 @@ use anyhow::Context as _;
 
 use crate::{
     agent::clock,
+    cost::Costs,
     export::{
         health::{Health, Lost},
         jsonl::{Jsonl, JsonlError},
@@ -38,6 +39,8 @@ pub struct Round<'a> {
     pub lost: &'a [Lost],
     /// What the processes of each service did so far.
     pub figures: &'a [Figures],
+    /// What tracing has cost so far.
+    pub costs: &'a Costs,
 }
 
 /// Everything that was asked for.
@@ -126,8 +129,8 @@ impl Outlets {
     /// Time has passed. Never blocks.
     pub fn round(&mut self, round: &Round<'_>) {
         if let Some(prometheus) = &mut self.prometheus {
-            let Round { open, families, lost, figures, .. } = *round;
-            prometheus.round(&Now { open, families, lost, figures });
+            let Round { open, families, lost, figures, costs, .. } = *round;
+            prometheus.round(&Now { open, families, lost, figures, costs });
         }
         if let Some(otlp) = &mut self.otlp {
             otlp.round(round.now_ns, round.open, round.families, &round.health.events_lost);

@@ -1,6 +1,7 @@
 //! The whole pipeline on hand-made and on arbitrary sessions.
 
 mod causes;
+mod rests;
 
 use std::mem::offset_of;
 

@@ -24,13 +24,16 @@ use self::{
     labels::{DependencyLabels, Names, ServiceLabels},
     routes::Routes,
     server::{Limits, Server, Shared},
-    standing::{BusyLabels, CoverageLabels, Latest, LossLabels, OpenRequests, Standing},
+    standing::{
+        BusyLabels, CostLabels, CoverageLabels, Latest, LossLabels, OpenRequests, Standing,
+    },
 };
 use super::{
     health::Lost,
     route::{RouteClass, route_class, route_label},
 };
 use crate::{
+    cost::Costs,
     pipeline,
     timeline::{
         figures::{Figures, Outgoing},
@@ -56,6 +59,8 @@ pub struct Now<'a> {
     pub lost: &'a [Lost],
     /// What the processes of each service did so far.
     pub figures: &'a [Figures],
+    /// What tracing has cost so far.
+    pub costs: &'a Costs,
 }
 
 /// The exporter.
@@ -164,6 +169,12 @@ impl Counting {
             open: open.map(|series| (series.labels().clone(), series.open)).collect(),
             events: now.families,
             lost: now.lost.iter().map(loss).collect(),
+            costs: now
+                .costs
+                .family_seconds
+                .iter()
+                .map(|(family, seconds)| (CostLabels { family: family.clone() }, *seconds))
+                .collect(),
             ..Standing::default()
         };
         standing.checks.extend(
