@@ -236,8 +236,9 @@ pub struct OutletArgs {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9464",
           value_parser = parse_address)]
     pub prometheus: Option<SocketAddr>,
-    /// Give the GPUs' readings the datacenter exporter's names besides (DCGM_FI_…).
-    #[arg(long, requires = "prometheus")]
+    /// Give the GPUs' readings, where they are served with --prometheus, the datacenter exporter's
+    /// names besides (DCGM_FI_…).
+    #[arg(long)]
     pub dcgm_names: bool,
     /// Send requests, metrics and the event log to an OpenTelemetry collector: to this endpoint
     /// (`http://HOST:PORT`), or where the OTEL_* variables say, or to localhost:4317.
