@@ -220,7 +220,13 @@ mod tests {
     fn visible_devices_are_read_from_the_environment() {
         let mut sleep = std::process::Command::new("sleep");
         let mut child = sleep.arg("60").env("CUDA_VISIBLE_DEVICES", "1,0").spawn().unwrap();
-        let visible = visible_devices(child.id());
+        // A process may be there for a moment before its environment is.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let mut visible = None;
+        while visible.is_none() && std::time::Instant::now() < deadline {
+            visible = visible_devices(child.id());
+            std::thread::yield_now();
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(visible.as_deref(), Some("1,0"));

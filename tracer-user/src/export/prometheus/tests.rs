@@ -262,6 +262,7 @@ fn readings_of_gpus_keep_their_names_and_kinds() {
             metric("hw_power_watts", false, "\"\\\n"),
             metric("hw_energy_joules", true, "G"),
         ],
+        costs: &Costs::default(),
     });
     let parsed = bench.parsed();
     assert_eq!(parsed.types["hw_power_watts"], "gauge");
@@ -296,7 +297,6 @@ fn how_things_stand_is_what_the_last_round_said() {
             lost: &[lost(count)],
             figures: &[figures("a", 100), figures("b", 50)],
             gpus: Vec::new(),
-        costs: &Costs::default(),
             costs: &Costs {
                 family_seconds: [("sched".to_owned(), 1.5)].into(),
                 ..Costs::default()
