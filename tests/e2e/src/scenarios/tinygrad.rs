@@ -28,12 +28,15 @@ use crate::tracer::{Traced, Tracer};
 const CLIENTS: &str = "4";
 
 /// What must be said of graphs.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Graphs {
     /// Made before attach.
     Opaque,
     /// Seen being made.
     Learned,
+    /// The same, but events were lost since, or a program of spanprobe's was skipped: what was known of
+    /// handles may no longer be true, and is forgotten.
+    Forgotten,
 }
 
 /// A run.
@@ -102,7 +105,10 @@ pub fn early(env: &Env, name: &str, size: Size) -> Result<Scenario> {
     let requests = ask_all(env, &scratch, &server, size)?;
     let traced = tracer.stop()?;
     let records = server.finish_python()?;
-    judge(name, &Run { requests, records, traced, from_ns }, Graphs::Learned)
+    let losses = &traced.session()?.losses;
+    let graphs =
+        if losses.cuda + losses.recursion == 0 { Graphs::Learned } else { Graphs::Forgotten };
+    judge(name, &Run { requests, records, traced, from_ns }, graphs)
 }
 
 /// Streams: the chunks' number, the first one's time, the gaps between them.
@@ -149,6 +155,8 @@ fn graphs_said(truth: &Truth, gpu: &GpuSummary, graphs: Graphs) -> bool {
     match graphs {
         Graphs::Opaque => gpu.graph_opaque == truth.graphs && gpu.graph_kernels == 0,
         Graphs::Learned => gpu.graph_opaque == 0 && gpu.graph_kernels == truth.graph_kernels,
+        Graphs::Forgotten if gpu.graph_opaque == 0 => gpu.graph_kernels == truth.graph_kernels,
+        Graphs::Forgotten => gpu.graph_kernels <= truth.graph_kernels,
     }
 }
 
@@ -174,7 +182,7 @@ impl Work {
         self.said.add(gpu.is_some_and(|gpu| graphs_said(truth, gpu, graphs)));
         // Graphs of which it is known that they only launch kernels: their time is that of kernels.
         self.waits.add(match graphs {
-            Graphs::Opaque => timeline.has_gpu_phase(),
+            Graphs::Opaque | Graphs::Forgotten => timeline.has_gpu_phase(),
             Graphs::Learned => timeline.time_in("kernel") > 0,
         });
         self.waited_ns += timeline.time_in("kernel") + timeline.time_in("gpu");
@@ -190,6 +198,7 @@ impl Work {
         let what = match graphs {
             Graphs::Opaque => "requests whose graphs are said to be opaque",
             Graphs::Learned => "requests whose graphs' kernels are known",
+            Graphs::Forgotten => "requests whose graphs are known or said to be opaque",
         };
         scenario.demand_share(what, self.said, 0.999);
         scenario.add_share("waits_said", self.waits);
@@ -201,6 +210,7 @@ impl Work {
 fn judge(name: &str, run: &Run, graphs: Graphs) -> Result<Scenario> {
     let mut scenario = Scenario { name: name.to_owned(), ..Scenario::default() };
     let found = reported::judge(&mut scenario, &run.requests, &run.traced);
+    scenario.add("graphs", format!("{graphs:?}").to_lowercase());
     let sim = &run.records.sim;
     let made_meanwhile = sim
         .calls
