@@ -1,7 +1,10 @@
 //! What the probes keep in maps between one event and the next: values that user space never sees.
 
+use core::mem::offset_of;
+
 use tracer_ebpf::wire::{
-    policy::{THREAD_BYTES, ThreadSeed},
+    cuda::{PENDING_CALL_BYTES, PENDING_KEY_BYTES},
+    policy::{THREAD_BYTES, ThreadSeed, thread_at},
     sched::Sleep,
     socket::{Io, MAX_CAPTURE},
 };
@@ -40,6 +43,17 @@ pub struct Thread {
 }
 
 const _: () = assert!(size_of::<Thread>() == THREAD_BYTES);
+const _: () = {
+    let pending = offset_of!(Thread, pending);
+    assert!(pending + offset_of!(Pending, enter_ns) == thread_at::ENTER_NS);
+    assert!(pending + offset_of!(Pending, op) == thread_at::OP);
+    assert!(offset_of!(Thread, object) == thread_at::OBJECT);
+    assert!(offset_of!(Thread, call) == thread_at::CALL);
+    assert!(offset_of!(Thread, left) == thread_at::LEFT);
+    assert!(offset_of!(Thread, state) == thread_at::STATE);
+    assert!(offset_of!(Thread, out_ns) == thread_at::OUT_NS);
+    assert!(offset_of!(Thread, wake) == thread_at::WOKEN_NS);
+};
 
 /// A system call between its entry and its exit.
 #[repr(C)]
@@ -103,6 +117,12 @@ pub struct PendingCall {
     pub args: [u64; 6],
     pub stack: [u64; 3],
 }
+
+const _: () = {
+    assert!(size_of::<PendingKey>() == PENDING_KEY_BYTES);
+    assert!(size_of::<PendingCall>() == PENDING_CALL_BYTES);
+    assert!(offset_of!(PendingCall, enter_ns) == 0);
+};
 
 /// Queries of one object that said "not ready", one after the other.
 #[derive(Clone, Copy)]

@@ -9,9 +9,11 @@
 pub mod agent;
 pub mod cause;
 pub mod cli;
+pub mod cost;
 pub mod discover;
 #[cfg(feature = "live")]
 pub mod doctor;
+pub mod explain;
 pub mod export;
 pub mod gpu;
 pub mod happening;

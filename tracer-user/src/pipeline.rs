@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use fuzz::fuzz;
 
 use crate::{
+    cause::Carrier,
+    cost::Level,
     export::health::{Coverage, Flow as FlowLine, Health, Lost},
     gpu::{self, Gpu},
     happening::{Happening, Happenings, Kind},
@@ -211,7 +213,13 @@ impl Pipeline {
             | ProcFact::Shared { .. }
             | ProcFact::Container { .. }
             | ProcFact::Visible { .. }
-            | ProcFact::Gone { .. } => {}
+            | ProcFact::Gone { .. }
+            | ProcFact::Doing(_)
+            | ProcFact::Paused { .. } => {}
+            ProcFact::Shed { level } => {
+                let text = Level::from_number(*level).as_str();
+                self.happened(time_ns, Kind::CostShed, text, None);
+            }
         }
     }
 
@@ -275,6 +283,16 @@ impl Pipeline {
         self.happenings.add(happening);
     }
 
+    /// Something happened that no input tells of: a line of the event log.
+    pub fn happen(&mut self, kind: Kind, text: &str) {
+        self.happened(self.now_ns, kind, text, None);
+    }
+
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the session's begin, ns.
+    pub fn realtime_offset_ns(&self) -> i64 {
+        self.start.realtime_offset_ns
+    }
+
     /// Lines of the event log since the last call.
     pub fn happenings(&mut self) -> Vec<Happening> {
         self.happenings.take()
@@ -292,6 +310,11 @@ impl Pipeline {
     /// Timelines of requests that are open, as far as they are known.
     pub fn open(&self) -> Vec<Timeline> {
         self.timelines.open(self.now_ns, &self.streams, &self.gpu)
+    }
+
+    /// Threads that carry the oldest open requests: what they are in is worth a look.
+    pub fn carrying(&self) -> Vec<Carrier> {
+        self.timelines.carrying(self.now_ns, &self.streams)
     }
 
     /// The session ends: hands out the timelines that were waiting, and those of open requests.

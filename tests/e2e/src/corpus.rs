@@ -92,7 +92,10 @@ fn anonymise(from: &Path, to: &Path) -> Result<()> {
                     | ProcFact::Watched { .. }
                     | ProcFact::Shared { .. }
                     | ProcFact::Visible { .. }
-                    | ProcFact::Gone { .. } => {}
+                    | ProcFact::Gone { .. }
+                    | ProcFact::Doing(_)
+                    | ProcFact::Paused { .. }
+                    | ProcFact::Shed { .. } => {}
                 }
                 writer.push(Input::Fact { time_ns, fact: &fact })?;
             }

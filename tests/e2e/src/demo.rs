@@ -78,7 +78,18 @@ pub fn run(env: &Env, seconds: u64, jsonl: Option<PathBuf>) -> Result<bool> {
     let mut spanprobe = Command::new(&env.spanprobe);
     // Put in its place when it is whole: another demo may be writing there.
     let written = scratch.file("timelines.jsonl");
-    spanprobe.args(["run", "--beside", "--for", &format!("{seconds}s"), "--jsonl"]).arg(&written);
+    spanprobe
+        .args([
+            "run",
+            "--beside",
+            "--budget",
+            "0",
+            "--no-control",
+            "--for",
+            &format!("{seconds}s"),
+            "--jsonl",
+        ])
+        .arg(&written);
     spanprobe.args(["--pid", &compiled.pid().to_string()]);
     if let Some(server) = &fastapi {
         spanprobe.args(["--pid", &server.pid().to_string()]);

@@ -46,6 +46,23 @@ pub struct Timeline {
     pub complete: bool,
     #[serde(default)]
     pub incomplete: Vec<String>,
+    #[serde(default)]
+    pub now: Option<Now>,
+}
+
+/// What the thread that carries an open request is in.
+#[derive(Debug, Clone, Deserialize)]
+#[allow(missing_docs, reason = "docs/timeline.md describes them")]
+pub struct Now {
+    pub tid: u32,
+    pub state: String,
+    #[serde(default)]
+    pub call: String,
+    #[serde(default)]
+    pub for_ns: Option<u64>,
+    #[serde(default)]
+    pub detail: String,
+    pub confidence: f64,
 }
 
 /// What the GPU said of itself: a value or a state, and how old it was.

@@ -24,6 +24,7 @@ const ENDING: Duration = Duration::from_secs(120);
 pub struct Tracer {
     guard: Guard,
     jsonl: PathBuf,
+    control: PathBuf,
     session: Option<PathBuf>,
     ready_ns: u64,
 }
@@ -91,6 +92,12 @@ impl Tracer {
         command.arg(if session.is_some() { "record" } else { "run" });
         command.envs(vars.iter().copied());
         command.args(args).args(["--quiet", "--beside"]).arg("--jsonl").arg(&jsonl);
+        // What is judged is what tracing sees, not what it leaves out at loads far above a budget.
+        if !args.contains(&"--budget") {
+            command.args(["--budget", "0"]);
+        }
+        let control = scratch.file("control.sock");
+        command.arg("--control").arg(&control);
         if let Some(session) = &session {
             command.arg("--output").arg(session);
         }
@@ -100,7 +107,7 @@ impl Tracer {
                 || line.contains("no process matches")
         };
         guard.wait_err("that it traces", ATTACHING, tracing)?;
-        Ok(Self { guard, jsonl, session, ready_ns: now_ns() })
+        Ok(Self { guard, jsonl, control, session, ready_ns: now_ns() })
     }
 
     /// Its process.
@@ -116,6 +123,27 @@ impl Tracer {
     /// The file that it writes timelines to.
     pub fn jsonl(&self) -> &Path {
         &self.jsonl
+    }
+
+    /// Asks it as `spanprobe why`, `status`, `pause` and `resume` do, and reads the JSON answer.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub fn ask(&self, env: &Env, args: &[&str]) -> Result<serde_json::Value> {
+        let mut command = Command::new(&env.spanprobe);
+        command.args(args).arg("--json").arg("--control").arg(&self.control);
+        let answer = command.output().context("spanprobe cannot be run")?;
+        ensure!(
+            answer.status.success(),
+            "spanprobe {args:?}: {}",
+            String::from_utf8_lossy(&answer.stderr)
+        );
+        serde_json::from_slice(&answer.stdout).context("the answer is not JSON")
+    }
+
+    /// The socket on which it answers.
+    pub fn control(&self) -> &Path {
+        &self.control
     }
 
     /// Ends it as Ctrl-C does and reads what it reported.

@@ -69,6 +69,12 @@ pub struct Call {
 }
 assert_size!(Call, 24 + 72);
 
+/// Bytes of the key of a call that has not returned: the packed ids (`u64`, process above thread),
+/// then the [`super::cuda_api::Api`] (`u64`).
+pub const PENDING_KEY_BYTES: usize = 16;
+/// Bytes of what is kept of it; it begins with its entry (`u64`, ns of `CLOCK_MONOTONIC`).
+pub const PENDING_CALL_BYTES: usize = 80;
+
 /// Bytes of a kernel's name that are taken, terminator included.
 pub const NAME_LEN: usize = 128;
 /// Bytes of `CUDA_MEMCPY2D` (cuda.h).

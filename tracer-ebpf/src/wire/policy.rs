@@ -63,6 +63,26 @@ assert_size!(ThreadSeed, 16);
 /// Bytes of a thread's entry.
 pub const THREAD_BYTES: usize = 232;
 
+/// Where user space finds in a thread's entry what the thread is in now, bytes from its begin.
+pub mod thread_at {
+    /// `u64`: entry of its system call, ns of `CLOCK_MONOTONIC`; 0 where that was before tracing.
+    pub const ENTER_NS: usize = 16;
+    /// `u8`: 0 where it is in no call whose exit matters.
+    pub const OP: usize = 90;
+    /// `u64`: object of `CALL`.
+    pub const OBJECT: usize = 96;
+    /// `u8`: one of [`crate::wire::sched::Call`], what it is in or was last.
+    pub const CALL: usize = 104;
+    /// `u8`, 1: it has left that call.
+    pub const LEFT: usize = 105;
+    /// `u16`: state bits of the last switch out.
+    pub const STATE: usize = 108;
+    /// `u64`: last switch out, ns; 0 while it runs and where that was not seen.
+    pub const OUT_NS: usize = 112;
+    /// `u64`: last wake, ns; 0 where there was none since.
+    pub const WOKEN_NS: usize = 120;
+}
+
 /// Key of the descriptor map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -114,7 +134,9 @@ pub enum Setting {
     /// The scheduler's tracepoints are attached: a thread is forgotten when it is switched out for
     /// the last time, not already when it ends.
     Sched = 2,
+    /// Payload bytes taken per call at most, whatever the targets say; 0: as they say.
+    CaptureCap = 3,
 }
 
 /// Number of settings.
-pub const SETTING_COUNT: u32 = 3;
+pub const SETTING_COUNT: u32 = 4;

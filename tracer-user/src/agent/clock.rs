@@ -12,6 +12,11 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
+/// Processor time that this process has used, ns.
+pub fn own_ns() -> u64 {
+    read(ClockId::ProcessCPUTime)
+}
+
 /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, ns: the tightest of a few readings, since the agent
 /// can be interrupted between the two.
 pub fn realtime_offset_ns() -> i64 {

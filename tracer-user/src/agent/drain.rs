@@ -22,6 +22,7 @@ use super::{
     clock::monotonic_ns,
 };
 use crate::{
+    cost::Measured,
     intake::{
         errand::{Errand, errand},
         event::{Losses, ProcFact},
@@ -31,6 +32,8 @@ use crate::{
 
 /// How long the ring is left alone unless it fills, ns.
 const PERIOD_NS: u64 = 20_000_000;
+/// The same while no probe is attached.
+const PERIOD_RESTING_NS: u64 = 500_000_000;
 /// Bytes of records in one message.
 const BATCH_BYTES: usize = 1 << 20;
 /// The programs' own statistics cost some file reads: every so many rounds.
@@ -64,6 +67,10 @@ pub enum Message {
     },
     /// Everything up to this time has been sent, ns.
     Tick(u64),
+    /// What tracing cost lately.
+    Cost(Measured),
+    /// Probes were let go of, or attached again: whether nothing is traced now.
+    Paused(bool),
     /// Something the operator should know.
     Note(String),
     /// Everything that was to be traced from the start is.
@@ -79,6 +86,10 @@ pub struct DrainCounts {
     pub errands_dropped: AtomicU64,
     /// A target calls the CUDA driver, so launches may be gathering. Set by the scout.
     pub launches_gather: AtomicBool,
+    /// No probe gathers any more, and what was gathered is to be forgotten. Set by the scout.
+    pub forget_gathering: AtomicBool,
+    /// No probe is attached: nothing comes. Set by the scout.
+    pub resting: AtomicBool,
 }
 
 /// What the thread reads.
@@ -170,7 +181,9 @@ impl Worker {
     /// something lies in the ring is no reason to wake, or a busy server would keep this thread
     /// awake for good.
     fn wait(&self) {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: PERIOD_NS as _ };
+        let resting = self.counts.resting.load(Ordering::Relaxed);
+        let period_ns = if resting { PERIOD_RESTING_NS } else { PERIOD_NS };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: period_ns as _ };
         let mut woken = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
         // An interrupted wait is a short one.
         let _ = epoll::wait(&self.wakes, &mut woken, Some(&timeout));
@@ -182,6 +195,9 @@ impl Worker {
         // Launches still being gathered first: a run that ends between here and the ring is then
         // told twice, the second time with its final count.
         let (bytes, lens) = (&mut self.bytes, &mut self.lens);
+        if self.counts.forget_gathering.swap(false, Ordering::AcqRel) {
+            self.from.ring.forget_gathering();
+        }
         if self.counts.launches_gather.load(Ordering::Relaxed) {
             self.from.ring.gathering(|record| push(bytes, lens, record));
         }

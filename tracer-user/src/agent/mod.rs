@@ -4,7 +4,9 @@
 mod asked;
 pub mod clock;
 pub mod drain;
+mod glance;
 mod identities;
+pub mod meter;
 pub mod scout;
 pub mod session;
 mod shared_memory;

@@ -2,6 +2,9 @@
 //! tells the kernel half and the pipeline what it found.
 
 mod descriptors;
+mod orders;
+
+pub use orders::{MAX_ORDERS, Order};
 
 use std::{
     cell::Cell,
@@ -76,6 +79,8 @@ pub struct Equipment {
     pub messages: SyncSender<Message>,
     /// Where errands come from.
     pub errands: Receiver<Errand>,
+    /// Where orders come from.
+    pub orders: Receiver<Order>,
     /// What the draining thread shares.
     pub drain: Arc<DrainCounts>,
 }
@@ -93,6 +98,7 @@ struct Worker {
     failed_libraries: HashSet<LibraryKey>,
     /// Limitations that were named: each is once.
     named: HashSet<&'static str>,
+    rest: orders::Rest,
     counts: Arc<ScoutCounts>,
 }
 
@@ -114,6 +120,7 @@ impl Scout {
             tables: None,
             failed_libraries: HashSet::new(),
             named: HashSet::new(),
+            rest: orders::Rest::default(),
             counts: Arc::clone(&counts),
         };
         let seen_stop = Arc::clone(&stop);
@@ -126,6 +133,7 @@ impl Scout {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
+                worker.obey();
                 // Not only when it is quiet: on a busy machine errands never cease.
                 if looked.elapsed() >= LOOK_EVERY {
                     worker.look_around();
@@ -184,6 +192,9 @@ impl Worker {
     }
 
     fn run(&mut self, errand: Errand) {
+        if self.rest.resting {
+            return; // what it is about has been forgotten
+        }
         match errand {
             Errand::Descriptor { pid, fd, conn } => self.look_up(pid, fd, conn),
             Errand::Closed { conn } => self.drop_policy(conn),
@@ -226,6 +237,11 @@ impl Worker {
 
     /// What the kernel does not tell: new listeners on wanted ports, and processes that are gone.
     fn look_around(&mut self) {
+        if self.rest.resting {
+            self.targets.retain(|pid, _| process::exists(*pid));
+            self.counts.targets.store(self.targets.len(), Ordering::Relaxed);
+            return;
+        }
         // Who holds a listener is only looked for when there is another one.
         let listening = self.with.selectors.listening();
         if listening != self.listening {
@@ -458,7 +474,12 @@ impl Worker {
             let exist = plan.sites.len() as u32;
             plan.sites.retain(|site| site.reason.is_attachable());
             match self.with.probes.attach_library(key, path, &plan) {
-                Ok(coverage) => return Ok(Coverage { exist, ..coverage }),
+                Ok(coverage) => {
+                    if !self.rest.level().sees_launches() {
+                        self.with.probes.detach_launches();
+                    }
+                    return Ok(Coverage { exist, ..coverage });
+                }
                 Err(error) => reason = error.to_string(),
             }
         }

@@ -6,6 +6,7 @@
 //! *order* in which items are given to requests, and the *walk* backwards from a response along who
 //! waited for whom.
 
+mod carrier;
 mod edge;
 mod history;
 mod item;
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use foldhash::{HashMap, HashSet};
 use tracer_ebpf::wire::sched::OTHER_END;
 
+pub use carrier::Carrier;
 pub use edge::{Edge, Refusal};
 pub use item::{End, Item};
 pub use order::Owner;
@@ -155,7 +157,7 @@ impl Causes {
             What::Process(Process::Fork { child }) => self.new_thread(*child, *child),
             What::Proc(fact) => {
                 self.objects.on_fact(fact);
-                if let ProcFact::Gone { pid } = fact {
+                if let ProcFact::Gone { pid } | ProcFact::Paused { pid } = fact {
                     self.process_gone(*time_ns, *pid);
                 }
             }

@@ -110,13 +110,15 @@ impl Objects {
                 let (from, to, device) = (*from, *to, *device);
                 list.push(Shared { from, to, device, inode: *inode, offset: *offset });
             }
-            ProcFact::Gone { pid } => {
+            ProcFact::Gone { pid } | ProcFact::Paused { pid } => {
                 self.shared.remove(pid);
             }
             ProcFact::Target { .. }
             | ProcFact::Container { .. }
             | ProcFact::Coverage { .. }
-            | ProcFact::Visible { .. } => {}
+            | ProcFact::Visible { .. }
+            | ProcFact::Doing(_)
+            | ProcFact::Shed { .. } => {}
         }
     }
 

@@ -9,6 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use glob::Pattern;
 
 #[cfg(feature = "live")]
+use super::control::DEFAULT_PATH;
+#[cfg(feature = "live")]
 use crate::discover::{container::Wanted, select::Selectors};
 
 /// Shows where the time of every inference request goes, from outside the server.
@@ -34,6 +36,18 @@ pub enum Command {
     Record(RecordArgs),
     /// Show the timelines of a session file. Needs no rights.
     Replay(ReplayArgs),
+    /// Ask the running agent why requests have been slow lately.
+    #[cfg(feature = "live")]
+    Why(WhyArgs),
+    /// Ask the running agent how it is: what it traces, what it costs, what it leaves out.
+    #[cfg(feature = "live")]
+    Status(AskArgs),
+    /// Have the running agent let go of every probe, until `resume`.
+    #[cfg(feature = "live")]
+    Pause(AskArgs),
+    /// Have the running agent trace again.
+    #[cfg(feature = "live")]
+    Resume(AskArgs),
     /// Show why one request of a session file took its time: who waited for whom, and how that is
     /// known. Needs no rights.
     Explain(ExplainArgs),
@@ -258,6 +272,61 @@ pub struct RunArgs {
     /// Whom to tell.
     #[command(flatten)]
     pub outlets: OutletArgs,
+    /// Where it can be asked, and what it may cost.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+}
+
+/// Where the agent can be asked, and what it may cost.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct AgentArgs {
+    /// Socket on which `why`, `status`, `pause` and `resume` are answered.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_PATH)]
+    pub control: PathBuf,
+    /// Have no such socket.
+    #[arg(long, conflicts_with = "control")]
+    pub no_control: bool,
+    /// What tracing may cost, in percent of the machine's processors; beyond, detail is left out,
+    /// then probes. 0: no limit.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = parse_percent)]
+    pub budget: f64,
+    /// How often what tracing costs is measured.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration,
+          hide = true)]
+    pub measure_every: Duration,
+}
+
+#[cfg(feature = "live")]
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("a number from 0 to 100 is wanted".to_owned()),
+    }
+}
+
+/// Whom to ask: `spanprobe status`, `pause`, `resume`.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct AskArgs {
+    /// Socket of the running agent.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_PATH)]
+    pub control: PathBuf,
+    /// Print one JSON object instead.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `spanprobe why`.
+#[cfg(feature = "live")]
+#[derive(Clone, Debug, Args)]
+pub struct WhyArgs {
+    /// How far back to look (`10m`, `1h` at most); the last fifth of it is held against the rest.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    pub since: Duration,
+    /// Whom to ask, and how to print.
+    #[command(flatten)]
+    pub ask: AskArgs,
 }
 
 /// `spanprobe record`.

@@ -1,7 +1,12 @@
 //! The command line: what was asked for, and its result as an exit code.
 
 mod args;
+#[cfg(feature = "live")]
+mod ask;
+#[cfg(feature = "live")]
 mod config;
+#[cfg(feature = "live")]
+mod control;
 #[cfg(feature = "live")]
 mod doctor;
 mod explain;
@@ -10,6 +15,8 @@ mod lock;
 #[cfg(feature = "live")]
 mod outlets;
 mod replay;
+#[cfg(feature = "live")]
+mod resident;
 #[cfg(feature = "live")]
 mod run;
 mod view;
@@ -45,6 +52,14 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args, None),
         #[cfg(feature = "live")]
         Command::Record(args) => run::run(&args.options.run, Some(args)),
+        #[cfg(feature = "live")]
+        Command::Why(args) => ask::why(args),
+        #[cfg(feature = "live")]
+        Command::Status(args) => ask::status(args),
+        #[cfg(feature = "live")]
+        Command::Pause(args) => ask::pause(args),
+        #[cfg(feature = "live")]
+        Command::Resume(args) => ask::resume(args),
         Command::Replay(args) => replay::replay(args),
         Command::Explain(args) => explain::explain(args),
         #[cfg(feature = "live")]

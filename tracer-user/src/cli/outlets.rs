@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use crate::export::prometheus::{Now, Prometheus};
 use crate::{
     agent::clock,
+    cost::Costs,
     export::{
         health::{Health, Lost},
         jsonl::{Jsonl, JsonlError},
@@ -41,6 +42,8 @@ pub struct Round<'a> {
     pub figures: &'a [Figures],
     /// What every GPU said last.
     pub gpus: &'a nvml::Snapshot,
+    /// What tracing has cost so far.
+    pub costs: &'a Costs,
 }
 
 /// Everything that was asked for.
@@ -132,9 +135,9 @@ impl Outlets {
     /// Time has passed. Never blocks.
     pub fn round(&mut self, round: &Round<'_>) {
         if let Some(prometheus) = &mut self.prometheus {
-            let Round { now_ns, open, families, lost, figures, gpus, .. } = *round;
+            let Round { now_ns, open, families, lost, figures, gpus, costs, .. } = *round;
             let gpus = nvml::metrics::metrics(gpus, now_ns, self.dcgm_names);
-            prometheus.round(Now { open, families, lost, figures, gpus });
+            prometheus.round(Now { open, families, lost, figures, gpus, costs });
         }
         if let Some(otlp) = &mut self.otlp {
             otlp.round(round.now_ns, round.open, round.families, &round.health.events_lost);

@@ -1,12 +1,13 @@
 //! `spanprobe run` and `spanprobe record`: attach, show, and, for `record`, write down.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -19,15 +20,18 @@ use super::{
     args::{RecordArgs, RunArgs},
     lock::{self, Lock},
     outlets::{Outlets, Round},
+    resident::{Present, Resident},
     view::View,
 };
 use crate::{
     agent::{
         clock,
         drain::{Drain, Message, Sources},
-        scout::{Equipment, Scout, ScoutCounts},
+        meter::Meter,
+        scout::{Equipment, MAX_ORDERS, Order, Scout, ScoutCounts},
         session,
     },
+    cost::Measured,
     intake::input::Input,
     nvml::sampler::{self, Sampler},
     pipeline::Pipeline,
@@ -75,6 +79,10 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
             .context("cannot handle signals")?;
     }
     let mut view = View::open(&args.show)?;
+    let (resident, listens) = Resident::open(&args.agent);
+    if let Err(why) = listens {
+        view.note(&why);
+    }
     let start = session::start(args.selectors.describe());
     let outlets = Outlets::open(&args.outlets, &start)?;
     let recording = match record {
@@ -102,16 +110,20 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
         None => None,
         Some(settings) => Some(Sampler::start(settings).context("cannot start a thread")?),
     };
-    let feed = Feed { pipeline, recording, out: Vec::new(), notes: Vec::new(), ready: false };
-    Session { args, stop, view, outlets, feed, live, sampler, ready_said: false }.run()
+    let (out, notes, news) = (Vec::new(), Vec::new(), Vec::new());
+    let feed = Feed { pipeline, recording, out, notes, news, ready: false };
+    let (orders, ready_said) = (VecDeque::new(), false);
+    Session { args, stop, view, outlets, resident, feed, live, sampler, orders, ready_said }.run()
 }
 
 /// The threads, and what they share with this one.
 struct Live {
     drain: Drain,
     scout: Scout,
+    meter: Meter,
     counts: Arc<ScoutCounts>,
     messages: Receiver<Message>,
+    orders: SyncSender<Order>,
 }
 
 fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
@@ -142,10 +154,13 @@ fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
     }
     let (send_message, messages) = sync_channel(MESSAGES);
     let (send_errand, errands) = sync_channel(ERRANDS);
+    let (send_order, orders) = sync_channel(MAX_ORDERS);
     let door = probes.door()?;
     let from = Sources { ring: probes.ring()?, losses: probes.losses()?, log: probes.log()? };
     let drain =
         Drain::start(from, send_message.clone(), send_errand).context("cannot start a thread")?;
+    let meter = Meter::start(probes.costs(), send_message.clone(), args.agent.measure_every)
+        .context("cannot start a thread")?;
     let scout = Scout::start(Equipment {
         probes,
         door,
@@ -153,11 +168,12 @@ fn attach(args: &RunArgs, view: &mut View) -> anyhow::Result<Live> {
         capture_len: args.trace.capture_len,
         messages: send_message,
         errands,
+        orders,
         drain: Arc::clone(&drain.counts),
     })
     .context("cannot start a thread")?;
     let counts = Arc::clone(&scout.counts);
-    Ok(Live { drain, scout, counts, messages })
+    Ok(Live { drain, scout, meter, counts, messages, orders: send_order })
 }
 
 /// Where every message goes: into the recording, and through the pipeline.
@@ -167,8 +183,18 @@ struct Feed {
     out: Vec<Timeline>,
     /// For the operator.
     notes: Vec<String>,
+    /// What the agent's own threads say of themselves.
+    news: Vec<News>,
     /// What was to be traced from the start is.
     ready: bool,
+}
+
+/// What is no input of the pipeline.
+enum News {
+    /// What tracing cost lately.
+    Cost(Measured),
+    /// Whether no probe is attached now.
+    Paused(bool),
 }
 
 impl Feed {
@@ -185,6 +211,8 @@ impl Feed {
             Message::Fact { time_ns, fact } => self.input(Input::Fact { time_ns, fact: &fact }),
             Message::Losses { time_ns, losses } => self.input(Input::Losses { time_ns, losses }),
             Message::Tick(now_ns) => self.input(Input::Tick { now_ns }),
+            Message::Cost(measured) => self.news.push(News::Cost(measured)),
+            Message::Paused(resting) => self.news.push(News::Paused(resting)),
             Message::Note(text) => self.note(text),
             Message::Ready => self.ready = true,
         }
@@ -219,9 +247,12 @@ struct Session<'a> {
     stop: Arc<AtomicBool>,
     view: View,
     outlets: Outlets,
+    resident: Resident,
     feed: Feed,
     live: Live,
     sampler: Option<Sampler>,
+    /// What the scout has not taken yet.
+    orders: VecDeque<Order>,
     ready_said: bool,
 }
 
@@ -237,6 +268,7 @@ impl Session<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("a thread of the agent has ended"),
             }
+            self.answer();
             if let Some(sampler) = &mut self.sampler {
                 sampler.take().into_iter().for_each(|message| self.feed.take_told(message));
             }
@@ -252,7 +284,8 @@ impl Session<'_> {
                 None => began.elapsed() >= SILENCE,
                 Some(last) => last.elapsed() >= SILENCE_AGAIN,
             };
-            if due && self.view.requests() == 0 && self.feed.ready {
+            let seen = self.view.requests() > 0 || self.resident.is_resting();
+            if due && !seen && self.feed.ready {
                 silence_said = Some(Instant::now());
                 let why = self.why_nothing();
                 self.view.note(&why);
@@ -293,9 +326,12 @@ impl Session<'_> {
         }
         self.view.take(&self.feed.out);
         self.outlets.take(&self.feed.out);
+        self.resident.take(&self.feed.out);
         self.outlets.asked(&self.feed.pipeline.take_outgoing());
         self.feed.out.clear();
-        self.outlets.happened(&self.feed.pipeline.happenings());
+        let happenings = self.feed.pipeline.happenings();
+        happenings.iter().for_each(|happening| self.resident.recorder.happened(happening));
+        self.outlets.happened(&happenings);
         for note in self.outlets.notes() {
             self.view.note(&note);
         }
@@ -303,7 +339,54 @@ impl Session<'_> {
         self.view.tick(clock::monotonic_ns(), &open, &self.feed.pipeline.health());
     }
 
+    /// Takes what the agent's own threads say of themselves, and answers those who ask.
+    fn answer(&mut self) {
+        for news in std::mem::take(&mut self.feed.news) {
+            match news {
+                News::Cost(measured) => {
+                    if let Some((level, why)) = self.resident.cost(&measured) {
+                        self.feed.note(why);
+                        self.order(Order::Shed(level));
+                    }
+                }
+                News::Paused(resting) => {
+                    let targets = self.targets();
+                    let pipeline = &self.feed.pipeline;
+                    let present = Present { now_ns: clock::monotonic_ns(), pipeline, targets };
+                    let (kind, text) = self.resident.rests(resting, &present);
+                    self.feed.pipeline.happen(kind, text);
+                    self.view.note(&format!("{}: {text}", kind.as_str()));
+                }
+            }
+        }
+        let (pipeline, targets) = (&self.feed.pipeline, self.targets());
+        let present = Present { now_ns: clock::monotonic_ns(), pipeline, targets };
+        for order in self.resident.answer(&present) {
+            self.order(order);
+        }
+        self.pass_orders();
+    }
+
+    /// Orders something of the scout.
+    fn order(&mut self, order: Order) {
+        self.orders.push_back(order);
+        self.orders.truncate(MAX_ORDERS);
+        self.pass_orders();
+    }
+
+    /// A scout that is behind takes orders later; it must not be waited for: it may wait for us.
+    fn pass_orders(&mut self) {
+        while let Some(order) = self.orders.pop_front() {
+            if let Err(TrySendError::Full(order)) = self.live.orders.try_send(order) {
+                self.orders.push_front(order);
+                break;
+            }
+        }
+    }
+
     fn tell(&mut self) {
+        self.resident.recorder.advance(clock::monotonic_ns());
+        self.look();
         if self.outlets.wants_rounds() {
             let pipeline = &self.feed.pipeline;
             self.outlets.round(&Round {
@@ -314,7 +397,18 @@ impl Session<'_> {
                 lost: &pipeline.losses(),
                 figures: &pipeline.figures(),
                 gpus: &pipeline.gpus(),
+                costs: &self.resident.costs,
             });
+        }
+    }
+
+    /// Has the threads looked at that carry open requests.
+    fn look(&self) {
+        let carrying = self.feed.pipeline.carrying();
+        if !carrying.is_empty() {
+            let threads = carrying.iter().map(|carrier| (carrier.pid, carrier.tid)).collect();
+            // A scout that is behind looks later.
+            let _ = self.live.orders.try_send(Order::Look(threads));
         }
     }
 
@@ -335,12 +429,13 @@ impl Session<'_> {
         if dropped > 0 {
             self.feed.note(format!("{dropped} things were not looked up: they came too fast"));
         }
-        let Live { drain, scout, messages, .. } = self.live;
+        let Live { drain, scout, meter, messages, .. } = self.live;
         // The threads hand over what is left; somebody has to take it while they end.
         drain.stop();
         let ending = thread::spawn(move || {
             drain.join();
             scout.stop();
+            meter.stop();
         });
         while let Ok(message) = messages.recv() {
             self.feed.take(message);

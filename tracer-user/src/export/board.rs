@@ -59,6 +59,9 @@ fn open_line(timeline: &Timeline, style: Style, out: &mut String) {
         line.gap(1).put(if timeline.complete { "" } else { "!" }, Paint::Bad);
     }
     line.end(out);
+    if let Some(present) = &timeline.now {
+        wrap(&[(table::present(present, style), Paint::Bold)], NUMBER + 3, style, out);
+    }
 }
 
 /// The age of the oldest open request, ns.

@@ -28,6 +28,7 @@ pub mod style;
 pub mod summary;
 pub mod table;
 pub mod text;
+pub mod why;
 mod window;
 
 #[cfg(test)]

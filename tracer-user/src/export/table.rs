@@ -4,7 +4,7 @@
 //! beside it. Below [`STACKED_BELOW`] columns a row takes two lines. What does not fit into a row
 //! (why it is incomplete, a stream's figures) follows on lines of its own, indented.
 
-use crate::timeline::model::{Arrival, Outcome, Timeline};
+use crate::timeline::model::{Arrival, Now, Outcome, Timeline};
 
 use super::bar;
 use super::palette;
@@ -15,6 +15,8 @@ use super::text;
 const STACKED_BELOW: usize = 60;
 /// From here on, rows end in a column of notes.
 const NOTES_FROM: usize = 110;
+/// From this confidence on something is said without doubt.
+const CLAIMED: f64 = 0.9;
 /// Columns of a status or what stands in its place.
 const STATUS: usize = 5;
 /// Columns of a duration with its mark.
@@ -192,11 +194,30 @@ pub(super) fn duration(timeline: &Timeline, style: Style) -> String {
     format!("{least}{}", text::duration(timeline.duration_ns, style.unicode))
 }
 
+/// What the thread that carries an open request is in.
+pub(super) fn present(now: &Now, style: Style) -> String {
+    let certain = if now.confidence < CLAIMED { "perhaps " } else { "" };
+    let mut words = format!("{certain}thread {} {}", now.tid, now.state);
+    if !now.call.is_empty() {
+        words.push_str(&format!(" in {}", now.call));
+    }
+    if let Some(for_ns) = now.for_ns {
+        words.push_str(&format!(" for {}", text::duration(for_ns, style.unicode)));
+    }
+    if !now.detail.is_empty() {
+        words.push_str(&format!(": {}", now.detail));
+    }
+    words
+}
+
 /// What a row has to say beside its fields.
 fn notes(timeline: &Timeline, style: Style) -> Vec<(String, Paint)> {
     let mut notes: Vec<(String, Paint)> = Vec::new();
     if let (true, Some(phase)) = (timeline.open, timeline.phases.last()) {
         notes.push((format!("now: {}", phase.phase.as_str()), Paint::Bold));
+    }
+    if let Some(now) = &timeline.now {
+        notes.push((present(now, style), Paint::Bold));
     }
     match timeline.outcome {
         Some(Outcome::Cancelled) => notes.push(("client went away".to_owned(), Paint::Warn)),

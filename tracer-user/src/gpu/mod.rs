@@ -100,7 +100,9 @@ impl Gpu {
             }
             What::Socket(_) | What::Tcp(_) | What::Sched(_) => {}
             What::Process(process) => self.on_process(*time_ns, *pid, *tid, process, out),
-            What::Proc(ProcFact::Gone { pid }) => self.end(*pid, *time_ns, out),
+            What::Proc(ProcFact::Gone { pid } | ProcFact::Paused { pid }) => {
+                self.end(*pid, *time_ns, out);
+            }
             What::Proc(_) => {}
             // A kernel program that was skipped may have been one of the driver's probes.
             What::Loss(losses) if losses.cuda > 0 || losses.recursion > 0 => {

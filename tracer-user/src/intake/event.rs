@@ -459,6 +459,71 @@ pub enum ProcFact {
         /// Process id.
         pid: u32,
     },
+    /// What a thread that carries an open request was in when it was looked at.
+    Doing(Doing),
+    /// The process is not traced from now on, until it is said to be a target again.
+    Paused {
+        /// Process id.
+        pid: u32,
+    },
+    /// So much is left out from now on, to keep to the cost budget: see [`crate::cost::Level`].
+    Shed {
+        /// The level's number; 0: nothing is left out.
+        level: u8,
+    },
+}
+
+/// What a thread was in when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Doing {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Whether it ran.
+    pub state: Activity,
+    /// The system call that it was in: its number.
+    pub syscall: Option<u32>,
+    /// Since when it was in that call, or off the processor where the entry was not seen, ns; 0
+    /// where neither is known.
+    pub since_ns: u64,
+    /// What the call is about: a futex's address, or an open description; 0 where unknown.
+    pub object: u64,
+    /// The function of the CUDA driver that it was in ([`Api`] as a number), and since when, ns.
+    pub driver: Option<(u16, u64)>,
+    /// Thread that the mutex at the futex's address names as its owner.
+    pub owner: Option<u32>,
+}
+
+/// What a thread does, as the kernel says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Activity {
+    /// It is on a processor.
+    Running,
+    /// It could run and has no core.
+    Runnable,
+    /// It waits.
+    Blocked,
+    /// It waits and cannot be interrupted: for a disk, a page, a driver.
+    Disk,
+    /// A signal or a debugger has stopped it.
+    Stopped,
+    /// It has ended.
+    Ended,
+}
+
+impl Activity {
+    /// As it is written in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Runnable => "runnable",
+            Self::Blocked => "blocked",
+            Self::Disk => "disk",
+            Self::Stopped => "stopped",
+            Self::Ended => "ended",
+        }
+    }
 }
 
 /// What a descriptor names.

@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{
     decode::{DecodeError, Decoded, decode},
-    event::{Cuda, Event, ProcFact, Socket, What},
+    event::{Cuda, Doing, Event, ProcFact, Socket, What},
     input::Input,
 };
 
@@ -161,7 +161,10 @@ fn process_of(fact: &ProcFact) -> u32 {
         | ProcFact::Container { pid, .. }
         | ProcFact::Coverage { pid, .. }
         | ProcFact::Visible { pid, .. }
-        | ProcFact::Gone { pid } => *pid,
+        | ProcFact::Gone { pid }
+        | ProcFact::Doing(Doing { pid, .. })
+        | ProcFact::Paused { pid } => *pid,
+        ProcFact::Shed { .. } => 0,
     }
 }
 

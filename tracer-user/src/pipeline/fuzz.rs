@@ -9,7 +9,7 @@ use tracer_ebpf::wire::{Header, Kind, WIRE_VERSION};
 use super::Pipeline;
 use crate::{
     intake::{
-        event::{Descriptor, Losses, ProcFact},
+        event::{Activity, Descriptor, Doing, Losses, ProcFact},
         input::{Input, SessionStart},
     },
     nvml::{Device, Listed, ProcessUse, Reading, Sample, State, Taken, Told},
@@ -100,7 +100,7 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
     let pid = u32::from(bytes.next().unwrap_or(0) % 3);
     let conn = u64::from(bytes.next().unwrap_or(0) % 4);
     let address = |port: u16| ([127, 0, 0, 1], port).into();
-    match bytes.next().unwrap_or(0) % 8 {
+    match bytes.next().unwrap_or(0) % 11 {
         0 => ProcFact::Target { pid, exe: "/x".into(), comm: "x".into(), cuda: true },
         1 => ProcFact::Gone { pid },
         2 => ProcFact::Coverage { pid, library: "l".into(), hooked: 1, exist: 2 },
@@ -115,6 +115,18 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
             let kind = Descriptor::Tcp { local: address(80), peer: address(81), server: true };
             ProcFact::Descriptor { pid, fd: 3, conn, kind }
         }
+        7 => ProcFact::Doing(Doing {
+            pid,
+            tid: u32::from(bytes.byte() % 3),
+            state: Activity::Blocked,
+            syscall: Some(u32::from(bytes.byte())),
+            since_ns: u64::from(bytes.byte()),
+            object: conn,
+            driver: bytes.byte().is_multiple_of(2).then_some((u16::from(bytes.byte()), 1)),
+            owner: None,
+        }),
+        8 => ProcFact::Paused { pid },
+        9 => ProcFact::Shed { level: bytes.byte() },
         _ => {
             ProcFact::Descriptor { pid, fd: 3, conn, kind: Descriptor::Unix { inode: 1, peer: 2 } }
         }

@@ -2,6 +2,7 @@
 
 mod causes;
 mod nvml;
+mod rests;
 
 use std::mem::offset_of;
 

@@ -123,9 +123,31 @@ impl Probes {
         Ok(coverage)
     }
 
+    /// Takes the probes of every file away; they can be attached again.
+    pub fn detach_libraries(&mut self) {
+        let keys: Vec<LibraryKey> = self.attached.links.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.detach_library(key));
+    }
+
+    /// Takes the probes of launches away, in every file. They come back with the file's others:
+    /// after [`Self::detach_libraries`].
+    pub fn detach_launches(&mut self) {
+        let [launch_program, ..] = programs(self.mode);
+        let mut launches = Vec::new();
+        for links in self.attached.links.values_mut() {
+            launches.extend(links.extract_if(.., |(name, _)| *name == launch_program));
+        }
+        self.detach(launches);
+    }
+
     /// Takes a file's probes away: not all of them could be attached.
     fn detach_library(&mut self, key: LibraryKey) {
-        for (name, link) in self.attached.links.remove(&key).unwrap_or_default() {
+        let links = self.attached.links.remove(&key).unwrap_or_default();
+        self.detach(links);
+    }
+
+    fn detach(&mut self, links: Vec<(&'static str, UProbeLinkId)>) {
+        for (name, link) in links {
             if let Ok(program) = self.uprobe(name) {
                 // A link that is gone already is what was wanted.
                 let _ = program.detach(link);

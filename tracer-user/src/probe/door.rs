@@ -4,7 +4,10 @@ use aya::{
     Ebpf,
     maps::{Array, HashMap, MapData, MapError},
 };
-use tracer_ebpf::wire::policy::{CONN_ID_FROM_USER, Class, Setting, THREAD_BYTES};
+use tracer_ebpf::wire::{
+    cuda::{PENDING_CALL_BYTES, PENDING_KEY_BYTES},
+    policy::{CONN_ID_FROM_USER, Class, Setting, THREAD_BYTES, thread_at},
+};
 
 use super::ProbeError;
 
@@ -17,8 +20,29 @@ pub struct Door {
     policies: HashMap<MapData, u64, [u8; 8]>,
     threads: HashMap<MapData, u32, [u8; THREAD_BYTES]>,
     settings: Array<MapData, u32>,
+    cuda_calls: HashMap<MapData, [u8; PENDING_KEY_BYTES], [u8; PENDING_CALL_BYTES]>,
     next_id: u64,
 }
+
+/// What the kernel half remembers of a thread's present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadNow {
+    /// It is in a call that is followed to its exit.
+    pub in_call: bool,
+    /// Entry of that call, ns; 0 where that was before tracing began.
+    pub enter_ns: u64,
+    /// What the call is about.
+    pub object: u64,
+    /// When it left the processor, ns; 0 while it runs and where that was not seen.
+    pub out_ns: u64,
+    /// It left because another was to run, and would go on at once.
+    pub preempted: bool,
+    /// When it was woken since, ns; 0 where it was not.
+    pub woken_ns: u64,
+}
+
+/// Calls of the driver that have not returned: more than this many are not looked through.
+const MAX_CUDA_CALLS: usize = 16_384;
 
 const BPF_NOEXIST: u64 = 1;
 const BPF_EXIST: u64 = 2;
@@ -51,6 +75,15 @@ fn removed(result: Result<(), MapError>, map: &'static str) -> Result<(), ProbeE
     }
 }
 
+/// Empties a map.
+fn clear<K: aya::Pod, V: aya::Pod>(
+    map: &mut HashMap<MapData, K, V>,
+    name: &'static str,
+) -> Result<(), ProbeError> {
+    let keys: Vec<K> = map.keys().filter_map(Result::ok).collect();
+    keys.into_iter().try_for_each(|key| removed(map.remove(&key), name))
+}
+
 impl Door {
     pub(super) fn new(ebpf: &mut Ebpf) -> Result<Self, ProbeError> {
         Ok(Self {
@@ -60,6 +93,7 @@ impl Door {
             policies: take(ebpf, "CONN_POLICY")?,
             threads: take(ebpf, "THREADS")?,
             settings: take(ebpf, "SETTINGS")?,
+            cuda_calls: take(ebpf, "CUDA_CALLS")?,
             next_id: CONN_ID_FROM_USER,
         })
     }
@@ -96,6 +130,40 @@ impl Door {
     /// Threads that the kernel half remembers now.
     pub fn threads(&self) -> Vec<u32> {
         self.threads.keys().filter_map(Result::ok).collect()
+    }
+
+    /// What the kernel half remembers of a thread's present; `None` where it knows no such thread.
+    pub fn thread_now(&self, tid: u32) -> Option<ThreadNow> {
+        let entry = self.threads.get(&tid, 0).ok()?;
+        let byte = |at: usize| entry.get(at).copied().unwrap_or(0);
+        let number = |at: usize| {
+            let bytes = entry.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        };
+        let out_ns = number(thread_at::OUT_NS);
+        let state = u16::from_ne_bytes([byte(thread_at::STATE), byte(thread_at::STATE + 1)]);
+        let woken_ns = number(thread_at::WOKEN_NS);
+        Some(ThreadNow {
+            in_call: byte(thread_at::OP) != 0 && byte(thread_at::LEFT) == 0,
+            enter_ns: number(thread_at::ENTER_NS),
+            object: number(thread_at::OBJECT),
+            out_ns,
+            preempted: state == 0,
+            woken_ns: if woken_ns >= out_ns { woken_ns } else { 0 },
+        })
+    }
+
+    /// Calls of the driver that have not returned: process, thread, function as a number, and entry,
+    /// ns.
+    pub fn driver_calls(&self) -> impl Iterator<Item = (u32, u32, u16, u64)> + '_ {
+        self.cuda_calls.iter().take(MAX_CUDA_CALLS).filter_map(|entry| {
+            let (key, call) = entry.ok()?;
+            let (ids, api) = key.split_first_chunk::<8>()?;
+            let ids = u64::from_ne_bytes(*ids);
+            let api = u64::from_ne_bytes(*api.first_chunk()?);
+            let enter_ns = u64::from_ne_bytes(*call.first_chunk()?);
+            Some(((ids >> 32) as u32, ids as u32, u16::try_from(api).ok()?, enter_ns))
+        })
     }
 
     /// A thread that was said to be there had ended by then.
@@ -242,9 +310,42 @@ impl Door {
     /// # Errors
     /// Where the kernel refuses.
     pub fn turn_on(&mut self, setting: Setting) -> Result<(), ProbeError> {
+        self.set(setting, 1)
+    }
+
+    /// Turns a switch off.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn turn_off(&mut self, setting: Setting) -> Result<(), ProbeError> {
+        self.set(setting, 0)
+    }
+
+    /// Takes at most so many bytes of payload per call from now on; `None`: as the targets say.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn cap_capture(&mut self, bytes: Option<u32>) -> Result<(), ProbeError> {
+        self.set(Setting::CaptureCap, bytes.unwrap_or(0))
+    }
+
+    fn set(&mut self, setting: Setting, value: u32) -> Result<(), ProbeError> {
         self.settings
-            .set(setting as u32, &1, 0)
+            .set(setting as u32, &value, 0)
             .map_err(|error| ProbeError::Map { map: "SETTINGS", error })
+    }
+
+    /// Forgets every process, thread, descriptor and connection: no probe is attached, so what is
+    /// known of them is not kept true any more.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn forget_everything(&mut self) -> Result<(), ProbeError> {
+        clear(&mut self.targets, "TARGETS")?;
+        clear(&mut self.threads, "THREADS")?;
+        clear(&mut self.fds, "FDS")?;
+        clear(&mut self.policies, "CONN_POLICY")?;
+        clear(&mut self.cuda_calls, "CUDA_CALLS")
     }
 
     /// Says what a descriptor is that the kernel half did not see being opened, if it still names

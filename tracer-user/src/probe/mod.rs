@@ -4,16 +4,19 @@
 //! a named degradation, never a crash.
 
 mod attach;
+mod cost;
 mod door;
 mod features;
 mod kernel_log;
+mod links;
 mod loaded;
 mod loss;
 mod ring;
 mod tracefs;
 
 pub use attach::{Coverage, LibraryKey, api_of, is_launch};
-pub use door::Door;
+pub use cost::CostReader;
+pub use door::{Door, ThreadNow};
 pub use features::{Features, Support, features};
 pub use kernel_log::KernelLog;
 pub use loaded::program_names;
@@ -25,7 +28,7 @@ use std::fmt;
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
-    programs::{ProgramError, RawTracePoint, TracePoint, UProbe},
+    programs::{ProgramError, UProbe},
     sys::{UProbeMultiFeature, is_uprobe_multi_supported},
 };
 use thiserror::Error;
@@ -134,6 +137,7 @@ pub struct Probes {
     /// The CUDA probes.
     pub cuda: Availability,
     attached: attach::Libraries,
+    links: links::Links,
 }
 
 const SYSCALL_PROGRAMS: [&str; 2] = ["sys_enter", "sys_exit"];
@@ -158,18 +162,13 @@ impl Probes {
             .override_global("WAKE_AT", &wake_at, true)
             .map_max_entries("RING", settings.ring_bytes)
             .load(OBJECT)?;
-        for name in SYSCALL_PROGRAMS {
-            let program: &mut RawTracePoint = program(&mut ebpf, name)?;
-            program
-                .load()
-                .and_then(|()| program.attach(name).map(drop))
-                .map_err(|error| ProbeError::Program { program: name, error })?;
-        }
-        for (category, name) in PROCESS_PROGRAMS {
-            attach_tracepoint(&mut ebpf, category, name)?;
-        }
-        let tcp = family(&mut ebpf, &TCP_PROGRAMS, offsets.tcp_missing);
-        let sched = family(&mut ebpf, &SCHED_PROGRAMS, offsets.sched_missing);
+        let mut links = links::Links::default();
+        links.load_syscalls(&mut ebpf)?;
+        links.attach_syscalls(&mut ebpf)?;
+        links.load_points(&mut ebpf, &PROCESS_PROGRAMS)?;
+        links.attach_points(&mut ebpf, &PROCESS_PROGRAMS)?;
+        let tcp = links.family(&mut ebpf, &TCP_PROGRAMS, offsets.tcp_missing);
+        let sched = links.family(&mut ebpf, &SCHED_PROGRAMS, offsets.sched_missing);
         if sched == Availability::Available {
             turn_on(&mut ebpf, Setting::Sched)?;
         }
@@ -182,7 +181,8 @@ impl Probes {
             Ok(()) => Availability::Available,
             Err(error) => Availability::Unavailable(error.to_string()),
         };
-        Ok(Self { ebpf, mode, tcp, sched, cuda, attached: attach::Libraries::default() })
+        let attached = attach::Libraries::default();
+        Ok(Self { ebpf, mode, tcp, sched, cuda, attached, links })
     }
 
     /// How uprobes are attached on this kernel.
@@ -214,6 +214,11 @@ impl Probes {
         KernelLog::new(&mut self.ebpf)
     }
 
+    /// What the kernel half's programs cost. As often as wanted.
+    pub fn costs(&self) -> CostReader {
+        CostReader::new(&self.ebpf)
+    }
+
     /// The kernel half's loss counters and the programs' own statistics. Once.
     ///
     /// # Errors
@@ -235,39 +240,6 @@ where
         .ok_or(ProbeError::Missing(name))?
         .try_into()
         .map_err(|error| ProbeError::Program { program: name, error })
-}
-
-fn attach_tracepoint(
-    ebpf: &mut Ebpf,
-    category: &str,
-    name: &'static str,
-) -> Result<(), ProbeError> {
-    let program: &mut TracePoint = program(ebpf, name)?;
-    program
-        .load()
-        .and_then(|()| program.attach(category, name).map(drop))
-        .map_err(|error| ProbeError::Program { program: name, error })
-}
-
-/// Attaches all tracepoints of a family, or none.
-fn family(
-    ebpf: &mut Ebpf,
-    programs: &[(&str, &'static str)],
-    missing: Option<String>,
-) -> Availability {
-    if let Some(reason) = missing {
-        return Availability::Unavailable(reason);
-    }
-    match programs.iter().try_for_each(|(c, n)| attach_tracepoint(ebpf, c, n)) {
-        Ok(()) => Availability::Available,
-        Err(error) => {
-            for (_, name) in programs {
-                // Unloading detaches; one that was not loaded yet is what was wanted.
-                let _ = program::<TracePoint>(ebpf, name).map(TracePoint::unload);
-            }
-            Availability::Unavailable(error.to_string())
-        }
-    }
 }
 
 /// Turns a switch on before the door takes its map.

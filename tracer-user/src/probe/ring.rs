@@ -63,6 +63,15 @@ impl Ring {
         true
     }
 
+    /// Forgets the runs that are gathering: their probes are gone.
+    pub fn forget_gathering(&mut self) {
+        let threads: Vec<u64> = self.launches.keys().filter_map(Result::ok).collect();
+        for thread in threads {
+            // One that is gone is what was wanted.
+            let _ = self.launches.remove(&thread);
+        }
+    }
+
     /// Hands a copy of every run of launches that is still gathering to `sink`, marked open. Counts
     /// are cumulative, so a run may be read while it grows; one that is being begun meanwhile is
     /// left for the next time.

@@ -38,6 +38,8 @@ pub mod reason {
     pub const PAIRING_UNKNOWN: &str = "pairing-unknown";
     /// The connection was let go because there were too many.
     pub const EVICTED: &str = "evicted";
+    /// Tracing was paused while it was open.
+    pub const PAUSED: &str = "paused";
     /// The connection became a tunnel before the request was answered.
     pub const TUNNELLED: &str = "tunnelled";
 }

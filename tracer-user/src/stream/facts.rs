@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use super::conn::{Conn, Family};
-use super::exchange::{Out, Role};
+use super::context::Cause;
+use super::exchange::{Out, Role, reason};
 use super::names::Named;
 use super::streams::Streams;
 use crate::intake::event::{Descriptor, Event, ProcFact, Process};
@@ -58,12 +59,26 @@ impl Streams {
                 let gone = self.names.exit(*pid);
                 self.unname_all(&gone, time_ns, out);
             }
+            ProcFact::Paused { pid } => self.pause(*pid, time_ns, out),
             ProcFact::Target { .. }
             | ProcFact::Watched { .. }
             | ProcFact::Shared { .. }
             | ProcFact::Container { .. }
             | ProcFact::Visible { .. }
-            | ProcFact::Coverage { .. } => {}
+            | ProcFact::Coverage { .. }
+            | ProcFact::Doing(_)
+            | ProcFact::Shed { .. } => {}
+        }
+    }
+
+    /// What the process does with its connections is not seen from now on.
+    fn pause(&mut self, pid: u32, time_ns: u64, out: &mut Vec<Out>) {
+        let mut ids = self.names.exit(pid);
+        ids.extend(self.conns.values().filter(|conn| conn.pid == pid).map(|conn| conn.id));
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids {
+            self.end(id, time_ns, Cause::Unseen(reason::PAUSED), out);
         }
     }
 

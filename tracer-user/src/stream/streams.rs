@@ -57,6 +57,11 @@ impl Streams {
         self.shared.counters
     }
 
+    /// What the process is on a connection, and the other end of it, as far as they are known.
+    pub fn ends_at(&self, conn: u64) -> Option<(Option<Role>, Option<SocketAddr>)> {
+        self.conns.get(&conn).map(|conn| (conn.role, conn.peer))
+    }
+
     /// Connections held.
     pub fn connections(&self) -> usize {
         self.conns.len()
@@ -278,7 +283,7 @@ impl Streams {
     }
 
     /// The connection is over.
-    fn end(&mut self, id: u64, time_ns: u64, cause: Cause, out: &mut Vec<Out>) {
+    pub(super) fn end(&mut self, id: u64, time_ns: u64, cause: Cause, out: &mut Vec<Out>) {
         let Some(mut conn) = self.conns.remove(&id) else { return };
         if let Some(tuple) = conn.tuple.take() {
             self.tuples.remove(tuple);

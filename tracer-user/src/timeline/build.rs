@@ -10,6 +10,7 @@ use super::{
         PhaseName, SCHEMA, Timeline,
     },
     neighbours::Neighbours,
+    now::Current,
     tile::{Stretch, tile},
     work::Work,
 };
@@ -38,6 +39,8 @@ pub mod reason {
     pub const HORIZON: &str = "horizon";
     /// The driver library was hooked while the request was being served: earlier calls are missing.
     pub const HOOKED_LATE: &str = "driver-hooked-late";
+    /// To keep to the cost budget the scheduler was not watched meanwhile: host time is unknown.
+    pub const COST_SHED: &str = "cost-shed";
 }
 
 /// What a timeline is built from, besides the request itself.
@@ -66,6 +69,10 @@ pub struct Context<'a> {
     pub losses: &'a Losses,
     /// The driver was hooked while the request was being served.
     pub hooked_late: bool,
+    /// Whether the scheduler was not seen at some time between two, ns.
+    pub is_blind: &'a dyn Fn(u64, u64) -> bool,
+    /// What the thread that carries it is in, where it is open and that was looked at.
+    pub current: Option<Current>,
 }
 
 /// When a request began, and how that is known.
@@ -92,9 +99,17 @@ pub fn build(
         .flatten();
     let from_ns = exchange.last_read.exit_ns.max(context.after_ns);
     let request = Request { exchange, end_ns, from_ns, own_thread };
-    let path = context.causes.walk(&request, wants_notes);
+    let mut path = context.causes.walk(&request, wants_notes);
+    let blind = (context.is_blind)(start_ns, end_ns);
+    if blind {
+        // Without the scheduler's word a thread that slept looks as if it had run.
+        path.stretches.clear();
+        path.segments.retain(|segment| segment.evidence == Evidence::SameThread);
+    }
     let found = find_work(exchange, &request, &path, context);
     let mut stretches = found.stretches;
+    // What has not returned is known from outside only.
+    stretches.extend(context.current.iter().filter_map(|current| current.stretch.clone()));
     // Waits were laid first: a GPU phase wins over the write that happens to surround it.
     stretches.extend(host_stretches(exchange, start_ns, end_ns));
     // A pipelined request waits for the response before it.
@@ -125,6 +140,7 @@ pub fn build(
     let mut incomplete = exchange.incomplete.clone();
     incomplete.extend(found.incomplete);
     incomplete.extend(context.hooked_late.then_some(reason::HOOKED_LATE));
+    incomplete.extend(blind.then_some(reason::COST_SHED));
     incomplete
         .extend(context.losses.touch(start_ns, end_ns).then_some(stream::reason::LOST_EVENTS));
     if path.cut || exchange.last_read.exit_ns < forgotten_ns {
@@ -157,6 +173,7 @@ pub fn build(
         start_unix_ns: start_ns.saturating_add_signed(context.realtime_offset_ns),
         start_monotonic_ns: start_ns,
         duration_ns: end_ns - start_ns,
+        now: context.current.as_ref().map(|current| current.now.clone()),
         request_bytes: exchange.request_bytes,
         response_bytes: exchange.response_bytes,
         phases,

@@ -11,6 +11,7 @@ pub mod figures;
 mod losses;
 pub mod model;
 mod neighbours;
+mod now;
 pub mod tile;
 mod work;
 
@@ -23,10 +24,12 @@ use figures::{Figures, Outgoing, Sums};
 use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
+use now::{Current, Looks};
 use work::Work;
 
 use crate::{
-    cause::{Causes, Path},
+    cause::{Carrier, Causes, Path},
+    cost::Level,
     gpu::{Gpu, Out, Subject},
     intake::event::{Event, ProcFact},
     nvml::{History, Told},
@@ -40,6 +43,8 @@ pub const HORIZON_NS: u64 = 30_000_000_000;
 /// Threads' records are kept this much longer where a request is asked for, ns: what its threads
 /// did before it was read.
 const EXPLAINED_NS: u64 = 5_000_000_000;
+/// Open requests whose threads are looked at, the oldest first.
+const MAX_WATCHED: usize = 16;
 /// Requests that wait for their grace to pass, at most.
 const MAX_PENDING: usize = 262_144;
 /// Connections whose last response is remembered.
@@ -110,6 +115,11 @@ pub struct Timelines {
     answered: HashMap<u64, u64>,
     losses: Losses,
     gpus: History,
+    /// When the scheduler was not seen, to keep to the cost budget.
+    blind: Losses,
+    /// Since when that is so, ns.
+    blind_since: Option<u64>,
+    looks: Looks,
     causes: Causes,
     /// GPU work and requests that ended before this time have been forgotten although an open
     /// request might have needed them, ns.
@@ -131,6 +141,9 @@ impl Timelines {
             answered: HashMap::new(),
             losses: Losses::default(),
             gpus: History::default(),
+            blind: Losses::default(),
+            blind_since: None,
+            looks: Looks::default(),
             causes: Causes::default(),
             horizon_ns: 0,
             question: None,
@@ -181,8 +194,30 @@ impl Timelines {
             }
             ProcFact::Visible { pid, devices } => self.gpus.see(*pid, devices),
             ProcFact::Gone { pid } => self.process(*pid).gone = true,
-            ProcFact::Descriptor { .. } | ProcFact::Watched { .. } | ProcFact::Shared { .. } => {}
+            ProcFact::Doing(doing) => self.looks.add(time_ns, *doing),
+            ProcFact::Shed { level } => self.shed(time_ns, Level::from_number(*level)),
+            ProcFact::Descriptor { .. }
+            | ProcFact::Watched { .. }
+            | ProcFact::Shared { .. }
+            | ProcFact::Paused { .. } => {}
         }
+    }
+
+    /// So much is left out from now on.
+    fn shed(&mut self, time_ns: u64, level: Level) {
+        match (self.blind_since, level.sees_scheduler()) {
+            (None, false) => self.blind_since = Some(time_ns),
+            (Some(since_ns), true) => {
+                self.blind.add(since_ns, time_ns);
+                self.blind_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the scheduler was not seen at some time between two, ns.
+    fn is_blind(&self, from_ns: u64, to_ns: u64) -> bool {
+        self.blind_since.is_some_and(|since| since <= to_ns) || self.blind.touch(from_ns, to_ns)
     }
 
     /// What is known of a process. Beyond the cap those that have ended are forgotten, then the
@@ -296,6 +331,7 @@ impl Timelines {
             self.causes.forget_exchange(exchange.id);
         }
         self.losses.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
+        self.blind.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
         let keep_from = self.needed_from(watermark_ns, streams);
         self.causes.forget_before(keep_from);
         let mut evicted = 0;
@@ -331,8 +367,29 @@ impl Timelines {
 
     /// Timelines of requests that are open, as far as they are known.
     pub fn open(&self, now_ns: u64, streams: &Streams, gpu: &Gpu) -> Vec<Timeline> {
-        let open = in_order(streams).into_iter();
-        open.map(|exchange| self.build(exchange, 0, Some(now_ns), gpu)).collect()
+        let open = in_order(streams).into_iter().enumerate();
+        open.map(|(at, exchange)| {
+            let watched = (at < MAX_WATCHED).then(|| self.carriers(exchange, now_ns));
+            let current = watched.and_then(|carriers| self.looks.now(&carriers, now_ns, streams));
+            self.build_open(exchange, now_ns, current, gpu)
+        })
+        .collect()
+    }
+
+    /// Threads that carry the oldest open requests: those that are worth a look.
+    pub fn carrying(&self, now_ns: u64, streams: &Streams) -> Vec<Carrier> {
+        let oldest = in_order(streams).into_iter().take(MAX_WATCHED);
+        let mut carrying: Vec<Carrier> =
+            oldest.flat_map(|exchange| self.carriers(exchange, now_ns)).collect();
+        carrying.sort_by_key(|carrier| (carrier.pid, carrier.tid));
+        carrying.dedup_by_key(|carrier| (carrier.pid, carrier.tid));
+        carrying
+    }
+
+    fn carriers(&self, exchange: &Exchange, now_ns: u64) -> Vec<Carrier> {
+        let process = self.processes.get(&exchange.pid).filter(|process| process.cuda);
+        let own_thread = process.and_then(|process| process.neighbours.own_thread(exchange, 0));
+        self.causes.carriers(exchange, exchange.last_read.exit_ns, now_ns, own_thread)
     }
 
     /// The session ends: builds everything that is still waiting. Comes back with the timelines of
@@ -401,6 +458,16 @@ impl Timelines {
         self.build_with_path(exchange, after_ns, now_ns, gpu, false).0
     }
 
+    fn build_open(
+        &self,
+        exchange: &Exchange,
+        now_ns: u64,
+        current: Option<Current>,
+        gpu: &Gpu,
+    ) -> Timeline {
+        self.build_from(exchange, (0, Some(now_ns)), gpu, false, current).0
+    }
+
     fn build_with_path(
         &self,
         exchange: &Exchange,
@@ -408,6 +475,17 @@ impl Timelines {
         now_ns: Option<u64>,
         gpu: &Gpu,
         wants_notes: bool,
+    ) -> (Timeline, Path) {
+        self.build_from(exchange, (after_ns, now_ns), gpu, wants_notes, None)
+    }
+
+    fn build_from(
+        &self,
+        exchange: &Exchange,
+        (after_ns, now_ns): (u64, Option<u64>),
+        gpu: &Gpu,
+        wants_notes: bool,
+        current: Option<Current>,
     ) -> (Timeline, Path) {
         let nobody = Neighbours::default();
         let process = self.processes.get(&exchange.pid);
@@ -427,6 +505,8 @@ impl Timelines {
             losses: &self.losses,
             causes: &self.causes,
             hooked_late: process.is_some_and(|process| process.hooked_late(exchange)),
+            is_blind: &|from_ns, to_ns| self.is_blind(from_ns, to_ns),
+            current,
         };
         let (mut timeline, path) = build(exchange, now_ns, &context, wants_notes);
         let uses_gpu = process.is_some_and(|process| process.cuda);

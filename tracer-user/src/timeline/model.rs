@@ -1,6 +1,6 @@
 //! A timeline: the answer for one request, in the shape that every exporter writes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::nvml::Joined;
 pub use crate::stream::Outcome;
@@ -55,6 +55,9 @@ pub struct Timeline {
     pub start_monotonic_ns: u64,
     /// Start to the exit of the last write of the response (to now, while it is open), ns.
     pub duration_ns: u64,
+    /// While it is open: what the thread that carries it is in, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<Now>,
     /// Bytes of the request, head included.
     pub request_bytes: u64,
     /// Bytes of the response, head included.
@@ -92,6 +95,27 @@ impl Timeline {
             .map_or(self.duration_ns, |phase| phase.offset_ns.saturating_add(phase.duration_ns));
         self.start_monotonic_ns.saturating_add(end)
     }
+}
+
+/// What the thread that carries an open request was in when it was last looked at, about a second
+/// ago at most.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Now {
+    /// The thread.
+    pub tid: u32,
+    /// Whether it ran: `running`, `runnable`, `blocked`, `disk`, `stopped`, `ended`.
+    pub state: String,
+    /// The function of the CUDA driver that it was in, or else the system call.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub call: String,
+    /// For how long it had been in that call (off the processor, where the entry was not seen), ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ns: Option<u64>,
+    /// What it waited for, in words; empty where there is nothing to say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// How certain it is that this thread carries the request: 0 to 1, 0.9 and more is claimed.
+    pub confidence: f64,
 }
 
 /// How the start of a request is known.

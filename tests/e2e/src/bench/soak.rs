@@ -53,6 +53,7 @@ fn client(env: &Env, port: &str, length: Duration) -> Result<Guard> {
 fn tracer(env: &Env, pid: u32) -> Result<Guard> {
     let mut command = Command::new(&env.spanprobe);
     command.args(["run", "--pid", &pid.to_string(), "--quiet", "--beside"]);
+    command.args(["--budget", "0", "--no-control"]);
     let guard = Guard::spawn("spanprobe", command.args(["--jsonl", "/dev/null"]))?;
     guard.wait_err("that it traces", PATIENCE, |line| line.contains("tracing "))?;
     Ok(guard)

@@ -4,12 +4,13 @@ use aya_ebpf::helpers::{bpf_probe_read_user, generated::bpf_probe_read_user as r
 use tracer_ebpf::wire::{
     Kind,
     loss::Loss,
+    policy::Setting,
     socket::{IO_PEEK, Io, IoCall, MAX_CAPTURE},
 };
 
 use crate::{
     emit::{header, send_bytes},
-    maps::SCRATCH,
+    maps::{SCRATCH, SETTINGS},
     probes::syscall::Op,
     state::{Pending, Scratch},
 };
@@ -25,6 +26,16 @@ const MAX_MESSAGES: usize = 16;
 /// Bytes per copy, so that the verifier can follow: a power of two less one.
 const CAPTURE_MASK: u64 = MAX_CAPTURE as u64 - 1;
 
+/// Bytes taken of a call: fewer than its target says where the cost budget asks for it.
+#[inline(always)]
+fn capped(capture_len: u32) -> u64 {
+    let len = u64::from(capture_len);
+    match SETTINGS.get(Setting::CaptureCap as u32) {
+        Some(cap) if *cap != 0 => len.min(u64::from(*cap)),
+        _ => len,
+    }
+}
+
 /// The exit of a call that moves bytes.
 #[inline(never)]
 pub fn exit_io(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
@@ -38,7 +49,7 @@ pub fn exit_io(ids: u64, p: &Pending, ret: i64, time_ns: u64) -> Option<()> {
     let mut moved = ret;
     let mut requested = 0;
     let mut captured = 0;
-    let want = if ret > 0 { u64::from(p.capture_len).min(ret as u64) } else { 0 };
+    let want = if ret > 0 { capped(p.capture_len).min(ret as u64) } else { 0 };
     let op = p.op;
     let call = match op {
         o if o == Op::Splice as u8 && p.args[3] == 1 => IoCall::SpliceOut as u8,

@@ -25,13 +25,16 @@ use self::{
     labels::{DependencyLabels, Names, ServiceLabels},
     routes::Routes,
     server::{Limits, Server, Shared},
-    standing::{BusyLabels, CoverageLabels, Latest, LossLabels, OpenRequests, Standing},
+    standing::{
+        BusyLabels, CostLabels, CoverageLabels, Latest, LossLabels, OpenRequests, Standing,
+    },
 };
 use super::{
     health::Lost,
     route::{RouteClass, route_class, route_label},
 };
 use crate::{
+    cost::Costs,
     nvml::metrics::Metric,
     pipeline,
     timeline::{
@@ -60,6 +63,8 @@ pub struct Now<'a> {
     pub figures: &'a [Figures],
     /// What the GPUs said of themselves.
     pub gpus: Vec<Metric>,
+    /// What tracing has cost so far.
+    pub costs: &'a Costs,
 }
 
 /// The exporter.
@@ -169,6 +174,12 @@ impl Counting {
             events: now.families,
             lost: now.lost.iter().map(loss).collect(),
             gpus: now.gpus,
+            costs: now
+                .costs
+                .family_seconds
+                .iter()
+                .map(|(family, seconds)| (CostLabels { family: family.clone() }, *seconds))
+                .collect(),
             ..Standing::default()
         };
         standing.checks.extend(

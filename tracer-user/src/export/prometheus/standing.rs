@@ -37,6 +37,12 @@ pub(super) struct LossLabels {
     pub(super) r#where: &'static str,
 }
 
+/// A family of the kernel's programs.
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+pub(super) struct CostLabels {
+    pub(super) family: String,
+}
+
 /// GPU time of a service's processes.
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
 pub(super) struct BusyLabels {
@@ -62,6 +68,8 @@ pub(super) struct Standing {
     pub(super) events: Families,
     /// Events lost.
     pub(super) lost: Vec<(LossLabels, u64)>,
+    /// Time spent in the kernel's programs, s.
+    pub(super) costs: Vec<(CostLabels, f64)>,
     /// GPU time, ns.
     pub(super) busy: Vec<(BusyLabels, u64)>,
     /// Hooked sites by sites that exist.
@@ -161,6 +169,11 @@ impl Standing {
             to,
             ("spanprobe_events_lost", "Events, or what was made of them, lost; and where"),
             self.lost.iter().map(|(labels, count)| (labels, *count)),
+        )?;
+        counters(
+            to,
+            ("spanprobe_probe_cost_seconds", "Processor time spent in the kernel's programs"),
+            self.costs.iter().map(|(labels, seconds)| (labels, *seconds)),
         )?;
         gauges(
             to,

@@ -17,6 +17,7 @@ use super::{
     server::{Limits, Server, Shared},
 };
 use crate::{
+    cost::Costs,
     export::{
         health::Lost,
         tests::{
@@ -127,8 +128,14 @@ impl Bench {
     }
 
     fn round(&mut self, open: &[Timeline]) {
-        let now =
-            Now { open, families: Families::default(), lost: &[], figures: &[], gpus: Vec::new() };
+        let now = Now {
+            open,
+            families: Families::default(),
+            lost: &[],
+            figures: &[],
+            gpus: Vec::new(),
+            costs: &Costs::default(),
+        };
         self.counting.round(now);
     }
 
@@ -289,8 +296,14 @@ fn how_things_stand_is_what_the_last_round_said() {
             lost: &[lost(count)],
             figures: &[figures("a", 100), figures("b", 50)],
             gpus: Vec::new(),
+            costs: &Costs {
+                family_seconds: [("sched".to_owned(), 1.5)].into(),
+                ..Costs::default()
+            },
         });
         let parsed = bench.parsed();
+        let cost = parsed.sum("spanprobe_probe_cost_seconds_total", &[r#"family="sched""#]);
+        assert_eq!(cost, 1.5);
         let at = [r#"family="socket""#, r#"where="kernel""#];
         assert_eq!(parsed.sum("spanprobe_events_lost_total", &at), count as f64);
     }
@@ -454,9 +467,14 @@ fn scrapes_are_answered() {
     let mut prometheus = Prometheus::open(loopback()).unwrap();
     let address = prometheus.address();
     prometheus.take(&[embedding()]);
-    let families = Families::default();
-    let now = Now { open: &[], families, lost: &[], figures: &[], gpus: Vec::new() };
-    prometheus.round(now);
+    prometheus.round(Now {
+        open: &[],
+        families: Families::default(),
+        lost: &[],
+        figures: &[],
+        gpus: Vec::new(),
+        costs: &Costs::default(),
+    });
     let answer = get(address, "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");

@@ -69,6 +69,7 @@ pub fn request(route: &str, phases: Vec<Phase>) -> Timeline {
         duration_ns: phases.iter().map(|phase| phase.duration_ns).sum(),
         request_bytes: 1_234,
         response_bytes: 56_789,
+        now: None,
         phases,
         chunks: None,
         links: Vec::new(),

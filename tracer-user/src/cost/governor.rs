@@ -1,0 +1,237 @@
+//! Costs in, a level out. It sheds quickly and gives back slowly, and the more slowly the more often
+//! giving back was wrong.
+
+use super::Level;
+
+/// Readings above the limit, one after the other, after which more is left out.
+const SHED_AFTER: u32 = 2;
+/// A reading above this many times the limit counts as that many.
+const AT_ONCE: f64 = 2.0;
+/// Below this part of the limit there may be room for more.
+const ROOM: f64 = 0.5;
+/// Readings with room, one after the other, after which less is left out.
+const RETURN_AFTER: u32 = 6;
+/// At most so many, however often it was wrong.
+const RETURN_AFTER_AT_MOST: u32 = 384;
+
+/// What tracing cost over a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// Seconds of processor time that programs in the kernel and the agent took per second.
+    pub cores: f64,
+    /// Processors of the machine.
+    pub machine: f64,
+}
+
+/// What a reading led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing changes.
+    Stay,
+    /// More is left out from now on.
+    Shed(Level),
+    /// Less is.
+    Return(Level),
+}
+
+/// Keeps to a budget.
+#[derive(Clone, Copy, Debug)]
+pub struct Governor {
+    /// Part of the machine's processors, 0 to 1; 0: no budget.
+    budget: f64,
+    level: Level,
+    above: u32,
+    with_room: u32,
+    return_after: u32,
+    /// Something was given back, and it has not been seen yet whether that was right.
+    on_trial: bool,
+}
+
+impl Governor {
+    /// For a budget in percent of the machine's processors; 0: none.
+    pub fn new(percent: f64) -> Self {
+        Self {
+            budget: percent / 100.0,
+            level: Level::Everything,
+            above: 0,
+            with_room: 0,
+            return_after: RETURN_AFTER,
+            on_trial: false,
+        }
+    }
+
+    /// Whether there is a budget to keep to.
+    pub fn has_budget(&self) -> bool {
+        self.budget > 0.0
+    }
+
+    /// What is left out now.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The budget, in percent of the machine's processors.
+    pub fn percent(&self) -> f64 {
+        self.budget * 100.0
+    }
+
+    /// Judges a reading.
+    pub fn judge(&mut self, reading: Reading) -> Verdict {
+        let limit = self.budget * reading.machine;
+        // A machine without processors, or a reading that is no number, says nothing.
+        let says_something = limit > 0.0 && reading.cores.is_finite();
+        if !self.has_budget() || !says_something {
+            return Verdict::Stay;
+        }
+        if reading.cores > limit {
+            self.with_room = 0;
+            let at_once = reading.cores > limit * AT_ONCE;
+            self.above = if at_once { SHED_AFTER } else { self.above + 1 };
+            return if self.above >= SHED_AFTER { self.shed() } else { Verdict::Stay };
+        }
+        self.above = 0;
+        if reading.cores > limit * ROOM {
+            self.with_room = 0;
+            return Verdict::Stay;
+        }
+        self.with_room = self.with_room.saturating_add(1);
+        if self.level == Level::Everything {
+            if self.with_room >= self.return_after {
+                // It has fitted for as long as was waited: the next doubt begins anew.
+                self.return_after = RETURN_AFTER;
+                self.on_trial = false;
+            }
+            return Verdict::Stay;
+        }
+        if self.with_room < self.return_after {
+            return Verdict::Stay;
+        }
+        self.with_room = 0;
+        self.on_trial = true;
+        self.level = self.level.less();
+        Verdict::Return(self.level)
+    }
+
+    fn shed(&mut self) -> Verdict {
+        self.above = 0;
+        if std::mem::take(&mut self.on_trial) {
+            self.return_after = (self.return_after * 2).min(RETURN_AFTER_AT_MOST);
+        }
+        let more = self.level.more();
+        if more == self.level {
+            return Verdict::Stay;
+        }
+        self.level = more;
+        Verdict::Shed(more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reading(cores: f64) -> Reading {
+        Reading { cores, machine: 2.0 }
+    }
+
+    /// Levels after each of so many readings, where each level costs what `costs` says.
+    fn run(percent: f64, costs: [f64; 5], readings: usize) -> Vec<Level> {
+        let mut governor = Governor::new(percent);
+        (0..readings)
+            .map(|_| {
+                let cost = costs[usize::from(governor.level().number())];
+                governor.judge(reading(cost));
+                governor.level()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_fits_is_left_alone() {
+        assert!(run(1.0, [0.019; 5], 100).iter().all(|level| *level == Level::Everything));
+    }
+
+    #[test]
+    fn without_a_budget_nothing_is_shed() {
+        assert!(run(0.0, [2.0; 5], 100).iter().all(|level| *level == Level::Everything));
+    }
+
+    #[test]
+    fn one_reading_a_little_above_is_forgiven_one_far_above_is_not() {
+        let mut governor = Governor::new(1.0);
+        assert_eq!(governor.judge(reading(0.021)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.015)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.021)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.041)), Verdict::Shed(Level::Heads));
+        assert_eq!(governor.judge(reading(0.021)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.021)), Verdict::Shed(Level::NoScheduler));
+    }
+
+    #[test]
+    fn it_settles_where_the_cost_fits() {
+        let levels = run(1.0, [0.05, 0.03, 0.015, 0.01, 0.0], 50);
+        assert_eq!(levels.last(), Some(&Level::NoScheduler));
+    }
+
+    #[test]
+    fn what_was_shed_comes_back_when_there_is_room() {
+        let mut governor = Governor::new(1.0);
+        governor.judge(reading(0.1));
+        for _ in 1..RETURN_AFTER {
+            assert_eq!(governor.judge(reading(0.001)), Verdict::Stay);
+        }
+        assert_eq!(governor.judge(reading(0.001)), Verdict::Return(Level::Everything));
+    }
+
+    #[test]
+    fn what_is_given_back_in_vain_is_tried_more_and_more_rarely() {
+        let levels = run(1.0, [0.1, 0.001, 0.001, 0.001, 0.0], 1_000);
+        let changes = levels.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!((4..=22).contains(&changes), "{changes} changes");
+    }
+
+    proptest! {
+        #[test]
+        fn levels_move_by_one_and_end_where_they_must(
+            costs in proptest::collection::vec(0.0..0.2_f64, 0..200),
+            percent in 0.1..5.0_f64,
+        ) {
+            let mut governor = Governor::new(percent);
+            let mut before = governor.level();
+            for cost in costs {
+                let verdict = governor.judge(reading(cost));
+                let now = governor.level();
+                let moved = i16::from(now.number()) - i16::from(before.number());
+                let limit = percent / 100.0 * 2.0;
+                match verdict {
+                    Verdict::Stay => prop_assert_eq!(moved, 0),
+                    Verdict::Shed(level) => {
+                        prop_assert_eq!((moved, level), (1, now));
+                        prop_assert!(cost > limit, "shed within the budget");
+                    }
+                    Verdict::Return(level) => {
+                        prop_assert_eq!((moved, level), (-1, now));
+                        prop_assert!(cost <= limit * ROOM, "given back without room");
+                    }
+                }
+                before = now;
+            }
+            for _ in 0..20 {
+                governor.judge(reading(1.0));
+            }
+            prop_assert_eq!(governor.level(), Level::Nothing);
+            for _ in 0..5 * RETURN_AFTER_AT_MOST {
+                governor.judge(reading(0.0));
+            }
+            prop_assert_eq!(governor.level(), Level::Everything);
+        }
+
+        #[test]
+        fn no_number_upsets_it(cores in any::<f64>(), machine in any::<f64>(), p in any::<f64>()) {
+            let mut governor = Governor::new(p);
+            governor.judge(Reading { cores, machine });
+        }
+    }
+}
