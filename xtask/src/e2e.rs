@@ -27,7 +27,7 @@ pub(crate) fn environment(
         variables.push(("SPANPROBE_VENV", venv.clone().into_os_string()));
     }
     if let Some(prometheus) = &setup.prometheus {
-        variables.push(("SPANPROBE_PROMETHEUS", prometheus.clone().into_os_string()));
+        variables.push(("SPANPROBE_PROMETHEUS_BIN", prometheus.clone().into_os_string()));
     }
     variables
 }

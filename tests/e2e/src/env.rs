@@ -81,7 +81,7 @@ impl Env {
         let python = set("SPANPROBE_VENV")
             .map(|venv| venv.join("bin/python3"))
             .filter(|python| python.exists());
-        let prometheus = set("SPANPROBE_PROMETHEUS").filter(|program| program.is_file());
+        let prometheus = set("SPANPROBE_PROMETHEUS_BIN").filter(|program| program.is_file());
         let serve = root.join("tests/servers/python/serve.py");
         Ok(Self { spanprobe, sim, nvml, servers, python, prometheus, serve, root })
     }
@@ -143,7 +143,7 @@ impl Env {
     /// Why no Prometheus runs here; `None` where it does.
     pub fn no_prometheus(&self) -> Option<String> {
         self.prometheus.is_none().then(|| {
-            "no Prometheus server (SPANPROBE_PROMETHEUS, as `cargo xtask setup --for test` brings it)"
+            "no Prometheus server (SPANPROBE_PROMETHEUS_BIN, as `cargo xtask setup --for test` brings it)"
                 .to_owned()
         })
     }

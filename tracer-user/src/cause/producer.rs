@@ -270,7 +270,7 @@ impl Producer {
             return None;
         }
         // One that was written meanwhile may have more items than those that were seen.
-        let one_each = self.one_each();
+        let one_each = self.one_each() && self.legs >= u64::from(AGREED);
         let rival = |closed: &&Closed| {
             closed.to_ns >= taken_ns && closed.from_ns <= by_ns && !(closed.served && one_each)
         };
