@@ -54,14 +54,14 @@ struct Element {
 }
 
 impl Prometheus {
-    /// Starts it and lets it scrape `HOST:PORT` four times a second.
+    /// Starts it and lets it scrape `HOST:PORT` twice a second; returns when it does.
     ///
     /// # Errors
     /// Where it does not come up.
     pub fn start(env: &Env, scratch: &Scratch, target: &str) -> Result<Self> {
         let config = scratch.file("prometheus.yml");
         let text = format!(
-            "global:\n  scrape_interval: 250ms\n  scrape_timeout: 250ms\nscrape_configs:\n\
+            "global:\n  scrape_interval: 500ms\n  scrape_timeout: 500ms\nscrape_configs:\n\
              - job_name: spanprobe\n  static_configs:\n  - targets: ['{target}']\n"
         );
         fs::write(&config, text)?;
@@ -81,7 +81,10 @@ impl Prometheus {
             .to_owned();
         guard
             .wait_err("that it is ready", PATIENCE, |line| line.contains("is ready to receive"))?;
-        Ok(Self { guard, address })
+        let prometheus = Self { guard, address };
+        // It takes up its targets a few seconds later.
+        prometheus.until("up", |up| up == 1.0)?;
+        Ok(prometheus)
     }
 
     /// Asks for the present value of an expression.

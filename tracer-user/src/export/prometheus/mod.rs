@@ -39,7 +39,7 @@ use crate::{
     pipeline,
     timeline::{
         figures::{Figures, Outgoing},
-        model::{PhaseName, Timeline},
+        model::Timeline,
     },
 };
 
@@ -163,10 +163,13 @@ impl Counting {
     }
 
     fn round(&mut self, now: Now<'_>) {
+        self.checks.values_mut().for_each(|count| *count = 0);
         for series in self.routes.iter_mut() {
             series.open = OpenRequests { seen: series.open.seen, ..OpenRequests::default() };
+            if series.has_checks() && !self.checks.contains_key(&series.labels().service) {
+                self.checks.insert(Arc::clone(&series.labels().service), 0);
+            }
         }
-        self.checks.values_mut().for_each(|count| *count = 0);
         now.open.iter().for_each(|timeline| self.open(timeline));
         let open = self.routes.iter_mut().filter(|series| series.has_traffic());
         let mut standing = Standing {
@@ -200,9 +203,7 @@ impl Counting {
         let route = route_label(&timeline.route);
         let admitted = timeline.duration_ns >= ADMITTED_NS && timeline.status != Some(NOT_FOUND);
         let Some(series) = self.routes.at(&timeline.service, &route, admitted) else { return };
-        let last = timeline.phases.last().map(|phase| phase.phase);
         series.open.count += 1;
-        series.open.queued += u64::from(last == Some(PhaseName::Queue));
         series.open.oldest_ns = series.open.oldest_ns.max(timeline.duration_ns);
         series.open.seen = true;
     }

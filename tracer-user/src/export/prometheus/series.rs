@@ -63,6 +63,11 @@ impl Series {
         self.open.seen || self.input.is_some()
     }
 
+    /// Whether a health check was ever counted here.
+    pub(super) fn has_checks(&self) -> bool {
+        self.checks.iter().any(Option::is_some)
+    }
+
     /// Counts a health check or a scrape.
     pub(super) fn check(&mut self, timeline: &Timeline, families: &Families) {
         if start_is_known(timeline) {

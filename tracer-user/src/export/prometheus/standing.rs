@@ -22,8 +22,6 @@ pub(super) type Encoded = Result<(), std::fmt::Error>;
 pub(super) struct OpenRequests {
     /// How many.
     pub(super) count: u64,
-    /// Those that wait behind others.
-    pub(super) queued: u64,
     /// Age of the oldest, ns.
     pub(super) oldest_ns: u64,
     /// There ever was one.
@@ -126,11 +124,6 @@ impl Standing {
                 "How long the oldest open request has been open, 0 where none is",
             ),
             self.open.iter().map(|(labels, open)| (labels, seconds(open.oldest_ns))),
-        )?;
-        gauges(
-            to,
-            ("spanprobe_queue_depth", "Open requests that now wait behind others"),
-            self.open.iter().map(|(labels, open)| (labels, open.queued as f64)),
         )?;
         gauges(
             to,

@@ -224,21 +224,14 @@ fn where_the_start_is_not_known_there_is_no_duration() {
 #[test]
 fn open_requests_come_and_go() {
     let mut bench = Bench::new();
-    let mut waiting = open(4_000);
-    waiting.phases.last_mut().unwrap().phase = PhaseName::Queue;
-    bench.round(&[open(7_000), waiting, open(10)]);
+    bench.round(&[open(7_000), open(4_000), open(10)]);
     let parsed = bench.parsed();
     // One that is open for a moment only does not make a route known, nor is there need.
     assert_eq!(parsed.sum("spanprobe_requests_in_flight", &["completions"]), 3.0);
     assert_eq!(parsed.sum("spanprobe_oldest_request_age_seconds", &["completions"]), 7.0);
-    assert_eq!(parsed.sum("spanprobe_queue_depth", &["completions"]), 1.0);
     bench.round(&[]);
     let parsed = bench.parsed();
-    for name in [
-        "spanprobe_requests_in_flight",
-        "spanprobe_oldest_request_age_seconds",
-        "spanprobe_queue_depth",
-    ] {
+    for name in ["spanprobe_requests_in_flight", "spanprobe_oldest_request_age_seconds"] {
         let values: Vec<f64> = parsed.of_name(name, &[]).map(|(_, value)| value).collect();
         assert_eq!(values, [0.0], "{name}");
     }
