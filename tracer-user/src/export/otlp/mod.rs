@@ -39,7 +39,9 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{happening::Happening, pipeline::Families, timeline::model::Timeline};
+use crate::{
+    export::health::Lost, happening::Happening, pipeline::Families, timeline::model::Timeline,
+};
 
 /// Requests that wait to be sent.
 const MAX_REQUESTS: usize = 4_096;
@@ -168,13 +170,7 @@ impl Otlp {
 
     /// Time has passed: what is open at `now_ns` (`CLOCK_MONOTONIC`), and what was seen and lost so
     /// far. Never blocks.
-    pub fn round(
-        &mut self,
-        now_ns: u64,
-        open: &[Timeline],
-        families: Families,
-        lost: &[(String, u64)],
-    ) {
+    pub fn round(&mut self, now_ns: u64, open: &[Timeline], families: Families, lost: &[Lost]) {
         if let Some(meters) = &mut self.meters {
             meters.round(now_ns, open, families, lost);
         }
