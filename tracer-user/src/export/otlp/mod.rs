@@ -51,6 +51,8 @@ const MAX_PHASES: usize = 65_536;
 const MAX_LINES: usize = 1_024;
 /// How long the end may take.
 const FLUSH: Duration = Duration::from_secs(3);
+/// How long the thread may then take to count what was not sent.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Why nothing can be sent.
 #[derive(Debug, Error)]
@@ -193,11 +195,14 @@ impl Otlp {
         // The thread sends what is in the queues and ends.
         drop((timelines, happenings));
         let _ = stop.send(Some(Instant::now() + FLUSH));
-        let late = done.recv_timeout(FLUSH + Duration::from_secs(1));
+        let late = done.recv_timeout(FLUSH + GRACE);
         drop(meters);
         let mut lines = counts.take_notes();
         if late == Err(RecvTimeoutError::Timeout) {
-            lines.push("otlp: the thread that sends did not end in time".to_owned());
+            lines.push(
+                "otlp: the thread that sends did not end in time: its last batch is not counted"
+                    .to_owned(),
+            );
         }
         lines.extend(
             Signal::ALL

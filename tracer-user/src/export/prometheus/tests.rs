@@ -259,6 +259,7 @@ fn readings_of_gpus_keep_their_names_and_kinds() {
         families: Families::default(),
         lost: &[],
         figures: &[],
+        unsent: &[],
         gpus: vec![
             metric("hw_power_watts", false, "\"\\\n"),
             metric("hw_energy_joules", true, "G"),
