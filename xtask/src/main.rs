@@ -20,6 +20,7 @@ mod ebpf;
 mod fuzz;
 mod gpu_check;
 mod oracle;
+mod otlp;
 mod real_driver;
 mod setup;
 mod test;
@@ -55,6 +56,8 @@ enum Task {
     Dist,
     /// Hold spanprobe on a physical GPU against CUPTI: PyTorch behind an HTTP server
     GpuCheck(gpu_check::Args),
+    /// Send traces to collectors, and with --real to a back end with a user interface
+    Otlp(otlp::Args),
     /// Fuzz the parsers
     Fuzz(fuzz::Args),
 }
@@ -82,6 +85,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Task::Bench(args) => bench::main(&context, &args),
         Task::Dist => dist::main(&context),
         Task::GpuCheck(args) => gpu_check::main(&context, &args),
+        Task::Otlp(args) => otlp::main(&context, &args),
         Task::Fuzz(args) => fuzz::main(&context, &args),
     }
 }

@@ -137,10 +137,12 @@ impl Outlets {
         if let Some(prometheus) = &mut self.prometheus {
             let Round { now_ns, open, families, lost, figures, gpus, costs, .. } = *round;
             let gpus = nvml::metrics::metrics(gpus, now_ns, self.dcgm_names);
-            prometheus.round(Now { open, families, lost, figures, gpus, costs });
+            let counts = self.otlp.as_ref().map(Otlp::counts);
+            let unsent = counts.map(|counts| counts.dropped()).unwrap_or_default();
+            prometheus.round(Now { open, families, lost, figures, gpus, costs, unsent: &unsent });
         }
         if let Some(otlp) = &mut self.otlp {
-            otlp.round(round.now_ns, round.open, round.families, &round.health.events_lost);
+            otlp.round(round.now_ns, round.open, round.families, round.lost);
         }
     }
 

@@ -6,6 +6,8 @@
 
 pub mod bar;
 mod board;
+#[cfg(feature = "live")]
+mod buckets;
 pub mod detail;
 mod device;
 pub mod dist;

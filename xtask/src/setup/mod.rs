@@ -125,6 +125,11 @@ pub(crate) fn ensure(context: &Context, purposes: &[Purpose]) -> Result<Setup> {
     Ok(make(context, purposes, false))
 }
 
+/// The Python environment of Phoenix, brought where it is not there.
+pub(crate) fn phoenix(context: &Context) -> Option<PathBuf> {
+    python::phoenix(context, &mut Report { verbose: false, missing: Vec::new() })
+}
+
 /// Whether there is a nightly compiler, which is not worth bringing for a short run.
 pub(crate) fn has_nightly() -> bool {
     compiler::nightly().is_some()

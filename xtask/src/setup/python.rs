@@ -1,4 +1,4 @@
-//! The Python environment of the real servers that tests and the demo trace.
+//! Python environments: of the real servers that tests and the demo trace, and of a real back end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,27 +9,59 @@ use super::{Report, apt};
 use crate::cmd;
 use crate::context::{Context, which};
 
-const REQUIREMENTS: &str = "tests/servers/python/requirements.txt";
-const WITHOUT: &str = "tests and oracle runs against Python servers are skipped";
+/// The test servers' environment.
+pub(super) fn ensure(context: &Context, report: &mut Report) -> Option<PathBuf> {
+    environment(context, report, &SERVERS)
+}
+
+/// The environment of the back end that traces are read back from.
+pub(super) fn phoenix(context: &Context, report: &mut Report) -> Option<PathBuf> {
+    environment(context, report, &PHOENIX)
+}
+
+/// An environment with certain packages.
+struct Environment {
+    /// What it is for.
+    what: &'static str,
+    /// The first part of its folder's name.
+    folder: &'static str,
+    requirements: &'static str,
+    /// What does not work without it.
+    without: &'static str,
+}
+
+const SERVERS: Environment = Environment {
+    what: "Python environment of the test servers",
+    folder: "venv",
+    requirements: "tests/servers/python/requirements.txt",
+    without: "tests and oracle runs against Python servers are skipped",
+};
+
+const PHOENIX: Environment = Environment {
+    what: "Python environment of Phoenix (about 900 MB)",
+    folder: "phoenix",
+    requirements: "tests/e2e/python/phoenix.txt",
+    without: "no trace is read back from a real back end",
+};
 
 /// The environment, made when there is none for the requirements as they are now.
-pub(super) fn ensure(context: &Context, report: &mut Report) -> Option<PathBuf> {
-    let file = context.root.join(REQUIREMENTS);
+fn environment(context: &Context, report: &mut Report, wanted: &Environment) -> Option<PathBuf> {
+    let file = context.root.join(wanted.requirements);
     let Ok(requirements) = fs::read(&file) else {
-        report.missing(REQUIREMENTS, "git checkout the file", WITHOUT);
+        report.missing(wanted.requirements, "git checkout the file", wanted.without);
         return None;
     };
-    let venv = context.cache.join(format!("venv-{:016x}", fnv1a(&requirements)));
+    let venv = context.cache.join(format!("{}-{:016x}", wanted.folder, fnv1a(&requirements)));
     let python = venv.join("bin/python3");
     // Written last, so that an interrupted installation is taken up again.
     let complete = venv.join(".complete");
     // `exists` follows links: an upgrade of the system's Python can leave them dangling.
     if complete.exists() && python.exists() {
-        report.have("Python environment of the test servers");
+        report.have(wanted.what);
         return Some(venv);
     }
     let made = interpreter(report).and_then(|system| {
-        report.doing(format!("making the Python environment of the test servers ({REQUIREMENTS})"));
+        report.doing(format!("making the {} ({})", wanted.what, wanted.requirements));
         fs::create_dir_all(&context.cache)?;
         cmd::run(cmd::clean(system).args(["-m", "venv", "--clear"]).arg(&venv))?;
         let mut pip = cmd::clean(&python);
@@ -43,7 +75,7 @@ pub(super) fn ensure(context: &Context, report: &mut Report) -> Option<PathBuf> 
     match made {
         Ok(()) => Some(venv),
         Err(error) => {
-            report.missing("the Python servers' environment", format!("{error:#}"), WITHOUT);
+            report.missing(wanted.what, format!("{error:#}"), wanted.without);
             None
         }
     }

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, net::SocketAddr};
 
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
+use crate::export::route::route_label;
 use crate::timeline::model::{Arrival, Chunks, GpuSummary, Link, Outcome, PhaseName, Timeline};
 
 /// Longest text of one attribute, bytes. Routes, details and names of kernels come from outside.
@@ -44,8 +45,8 @@ pub fn method(method: &str) -> &'static str {
     METHODS.iter().find(|known| **known == method).copied().unwrap_or("_OTHER")
 }
 
-/// The route, where the request's head was seen.
-pub fn route(timeline: &Timeline) -> Option<&str> {
+/// The path, where the request's head was seen.
+pub fn path(timeline: &Timeline) -> Option<&str> {
     Some(timeline.route.as_str()).filter(|route| *route != "?" && !route.is_empty())
 }
 
@@ -94,10 +95,9 @@ fn http(timeline: &Timeline, out: &mut Vec<KeyValue>) {
             out.push(KeyValue::new("http.request.method_original", cut(&timeline.method)));
         }
     }
-    if let Some(route) = route(timeline) {
-        let path = cut(route);
-        out.push(KeyValue::new("http.route", path.clone()));
-        out.push(KeyValue::new("url.path", path));
+    if let Some(route) = path(timeline) {
+        out.push(KeyValue::new("http.route", cut(&route_label(route))));
+        out.push(KeyValue::new("url.path", cut(route)));
         if let Some(operation) = operation(route) {
             out.push(KeyValue::new("gen_ai.operation.name", operation));
         }

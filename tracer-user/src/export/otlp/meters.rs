@@ -24,7 +24,11 @@ use opentelemetry_sdk::{
 
 use super::{attributes, counts::Counts, resource::Resources};
 use crate::{
-    export::route::{RouteClass, route_class},
+    export::{
+        buckets::DURATIONS,
+        health::Lost,
+        route::{RouteClass, route_class, route_label},
+    },
     pipeline::Families,
     timeline::model::Timeline,
 };
@@ -35,11 +39,8 @@ const MAX_SERVICES: usize = 16;
 const MAX_ROUTES: usize = 64;
 /// What is beyond a cap is called this.
 const OTHER: &str = "other";
-/// Bounds of buckets, s: 1 ms to 100 s, denser between 5 ms and 10 s.
-pub const BUCKETS: [f64; 22] = [
-    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0,
-    1.5, 2.5, 5.0, 7.5, 10.0, 30.0, 100.0,
-];
+/// There is no such route: a name that only such answers had gets no place.
+const NOT_FOUND: u16 = 404;
 
 /// A reader that is held at both ends: the provider registers it, we collect from it.
 #[derive(Clone, Debug)]
@@ -97,7 +98,7 @@ impl Readers {
 #[derive(Debug, Default)]
 struct Figures {
     families: Families,
-    lost: Vec<(String, u64)>,
+    lost: Vec<Lost>,
     other_services: u64,
     other_routes: u64,
 }
@@ -177,13 +178,7 @@ impl Meters {
     }
 
     /// Time has passed.
-    pub fn round(
-        &mut self,
-        now_ns: u64,
-        open: &[Timeline],
-        families: Families,
-        lost: &[(String, u64)],
-    ) {
+    pub fn round(&mut self, now_ns: u64, open: &[Timeline], families: Families, lost: &[Lost]) {
         for timeline in open {
             if route_class(&timeline.route) == RouteClass::Traffic {
                 let age_ns = now_ns.saturating_sub(timeline.start_monotonic_ns);
@@ -225,17 +220,21 @@ fn observe(meter: &Meter, figures: &Arc<Mutex<Figures>>, counts: Arc<Counts>) {
     meter
         .u64_observable_counter("spanprobe.events_lost")
         .with_unit("{event}")
-        .with_description("Events lost, by the place where")
+        .with_description("Events, or what was made of them, lost; and where")
         .with_callback(move |observer| {
             let lost = of.lock().unwrap_or_else(PoisonError::into_inner).lost.clone();
-            for (place, n) in lost {
-                observer.observe(n, &[KeyValue::new("spanprobe.where", place)]);
+            for Lost { family, place, count, .. } in lost {
+                let attributes = [
+                    KeyValue::new("spanprobe.family", family),
+                    KeyValue::new("spanprobe.where", place),
+                ];
+                observer.observe(count, &attributes);
             }
         })
         .build();
     let of = Arc::clone(figures);
     meter
-        .u64_observable_counter("spanprobe.labels_folded")
+        .u64_observable_counter("spanprobe.label_overflow")
         .with_description("Requests counted under `other`, since a cap on names was reached")
         .with_callback(move |observer| {
             let (services, routes) = {
@@ -280,13 +279,13 @@ impl Service {
                 .f64_histogram("http.server.request.duration")
                 .with_unit("s")
                 .with_description("Duration of HTTP server requests")
-                .with_boundaries(BUCKETS.to_vec())
+                .with_boundaries(DURATIONS.to_vec())
                 .build(),
             phase: meter
                 .f64_histogram("spanprobe.phase.duration")
                 .with_unit("s")
                 .with_description("Time that a request spent in each phase")
-                .with_boundaries(BUCKETS.to_vec())
+                .with_boundaries(DURATIONS.to_vec())
                 .build(),
             timelines: meter
                 .u64_counter("spanprobe.timelines")
@@ -311,7 +310,8 @@ impl Service {
 
     /// Counts a request in; whether its route is one too many.
     fn add(&mut self, timeline: &Timeline) -> bool {
-        let (route, folded) = self.route(&timeline.route);
+        let admitted = timeline.status != Some(NOT_FOUND);
+        let (route, folded) = self.route(&route_label(&timeline.route), admitted);
         let route = KeyValue::new("http.route", route);
         let mut labels = vec![
             route.clone(),
@@ -336,12 +336,14 @@ impl Service {
         folded
     }
 
-    fn route(&mut self, route: &str) -> (StringValue, bool) {
+    /// The name of a route, `other` where it gets no place; whether there was none left.
+    fn route(&mut self, route: &str, admitted: bool) -> (StringValue, bool) {
         if let Some(known) = self.routes.get(route) {
             return (known.clone(), false);
         }
-        if self.routes.len() >= MAX_ROUTES {
-            return (OTHER.into(), true);
+        let full = self.routes.len() >= MAX_ROUTES;
+        if full || !admitted {
+            return (OTHER.into(), full);
         }
         let name = StringValue::from(Arc::<str>::from(attributes::cut(route)));
         self.routes.insert(route.to_owned(), name.clone());

@@ -39,7 +39,9 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{happening::Happening, pipeline::Families, timeline::model::Timeline};
+use crate::{
+    export::health::Lost, happening::Happening, pipeline::Families, timeline::model::Timeline,
+};
 
 /// Requests that wait to be sent.
 const MAX_REQUESTS: usize = 4_096;
@@ -49,6 +51,8 @@ const MAX_PHASES: usize = 65_536;
 const MAX_LINES: usize = 1_024;
 /// How long the end may take.
 const FLUSH: Duration = Duration::from_secs(3);
+/// How long the thread may then take to count what was not sent.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Why nothing can be sent.
 #[derive(Debug, Error)]
@@ -168,13 +172,7 @@ impl Otlp {
 
     /// Time has passed: what is open at `now_ns` (`CLOCK_MONOTONIC`), and what was seen and lost so
     /// far. Never blocks.
-    pub fn round(
-        &mut self,
-        now_ns: u64,
-        open: &[Timeline],
-        families: Families,
-        lost: &[(String, u64)],
-    ) {
+    pub fn round(&mut self, now_ns: u64, open: &[Timeline], families: Families, lost: &[Lost]) {
         if let Some(meters) = &mut self.meters {
             meters.round(now_ns, open, families, lost);
         }
@@ -197,11 +195,14 @@ impl Otlp {
         // The thread sends what is in the queues and ends.
         drop((timelines, happenings));
         let _ = stop.send(Some(Instant::now() + FLUSH));
-        let late = done.recv_timeout(FLUSH + Duration::from_secs(1));
+        let late = done.recv_timeout(FLUSH + GRACE);
         drop(meters);
         let mut lines = counts.take_notes();
         if late == Err(RecvTimeoutError::Timeout) {
-            lines.push("otlp: the thread that sends did not end in time".to_owned());
+            lines.push(
+                "otlp: the thread that sends did not end in time: its last batch is not counted"
+                    .to_owned(),
+            );
         }
         lines.extend(
             Signal::ALL

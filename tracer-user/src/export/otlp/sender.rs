@@ -210,6 +210,11 @@ impl Stop {
         self.0.borrow().is_some()
     }
 
+    /// The moment by which all must be over has passed.
+    fn is_over(&self) -> bool {
+        self.0.borrow().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
     /// Waits this long, or until the end is announced.
     async fn pause(&mut self, time: Duration) {
         tokio::select! {
@@ -304,12 +309,19 @@ async fn traces(
             processes.entry(process).or_default().push(timeline);
         }
         for ((service, pid), timelines) in processes {
-            exporter.set_resource(&shared.resources.process(&service, pid));
+            if !stop.is_over() {
+                exporter.set_resource(&shared.resources.process(&service, pid));
+            }
             let mut rest = timelines.into_iter();
-            while let Some((spans, requests)) = part(&mut rest, shared) {
+            // Nothing is made that can no longer be sent.
+            while !stop.is_over()
+                && let Some((spans, requests)) = part(&mut rest, shared)
+            {
                 let ended = stop.export(limit, exporter.export(spans)).await;
                 ended.count(&shared.counts, Signal::Traces, requests);
             }
+            let of = shared.counts.of(Signal::Traces);
+            of.ended.fetch_add(rest.len() as u64, Ordering::Relaxed);
         }
     }
 }

@@ -12,6 +12,7 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::{attributes, attributes::int, ids};
+use crate::export::route::route_label;
 use crate::timeline::model::{self as timeline, Outcome, Phase, Timeline};
 
 /// Phases sent of one request; where it has more, the longest.
@@ -147,9 +148,9 @@ fn name(timeline: &Timeline) -> Cow<'static, str> {
         "_OTHER" => "HTTP",
         known => known,
     };
-    match attributes::route(timeline) {
+    match attributes::path(timeline) {
         None => Cow::Borrowed(method),
-        Some(route) => Cow::Owned(format!("{method} {}", attributes::cut(route))),
+        Some(path) => Cow::Owned(format!("{method} {}", attributes::cut(&route_label(path)))),
     }
 }
 

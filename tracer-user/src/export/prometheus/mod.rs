@@ -27,6 +27,7 @@ use self::{
     server::{Limits, Server, Shared},
     standing::{
         BusyLabels, CostLabels, CoverageLabels, Latest, LossLabels, OpenRequests, Standing,
+        UnsentLabels,
     },
 };
 use super::{
@@ -65,6 +66,8 @@ pub struct Now<'a> {
     pub gpus: Vec<Metric>,
     /// What tracing has cost so far.
     pub costs: &'a Costs,
+    /// What could not be sent over OTLP so far, by signal and reason; empty where nothing is sent.
+    pub unsent: &'a [(&'static str, &'static str, u64)],
 }
 
 /// The exporter.
@@ -183,6 +186,7 @@ impl Counting {
                 .iter()
                 .map(|(family, seconds)| (CostLabels { family: family.clone() }, *seconds))
                 .collect(),
+            unsent: now.unsent.iter().map(unsent).collect(),
             ..Standing::default()
         };
         standing.checks.extend(
@@ -242,4 +246,8 @@ fn add<L: PartialEq>(to: &mut Vec<(L, u64)>, labels: L, value: u64) {
 
 fn loss(lost: &Lost) -> (LossLabels, u64) {
     (LossLabels { family: lost.family, r#where: lost.place }, lost.count)
+}
+
+fn unsent(&(signal, reason, count): &(&'static str, &'static str, u64)) -> (UnsentLabels, u64) {
+    (UnsentLabels { signal, reason }, count)
 }

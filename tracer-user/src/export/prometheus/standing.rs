@@ -41,6 +41,13 @@ pub(super) struct CostLabels {
     pub(super) family: String,
 }
 
+/// What could not be sent of one signal, and why.
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+pub(super) struct UnsentLabels {
+    pub(super) signal: &'static str,
+    pub(super) reason: &'static str,
+}
+
 /// GPU time of a service's processes.
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
 pub(super) struct BusyLabels {
@@ -68,6 +75,8 @@ pub(super) struct Standing {
     pub(super) lost: Vec<(LossLabels, u64)>,
     /// Time spent in the kernel's programs, s.
     pub(super) costs: Vec<(CostLabels, f64)>,
+    /// What could not be sent over OTLP.
+    pub(super) unsent: Vec<(UnsentLabels, u64)>,
     /// GPU time, ns.
     pub(super) busy: Vec<(BusyLabels, u64)>,
     /// Hooked sites by sites that exist.
@@ -168,6 +177,13 @@ impl Standing {
             ("spanprobe_probe_cost_seconds", "Processor time spent in the kernel's programs"),
             self.costs.iter().map(|(labels, seconds)| (labels, *seconds)),
         )?;
+        if !self.unsent.is_empty() {
+            counters(
+                to,
+                ("spanprobe_otlp_dropped", "What could not be sent over OTLP"),
+                self.unsent.iter().map(|(labels, count)| (labels, *count)),
+            )?;
+        }
         gauges(
             to,
             ("spanprobe_coverage", "Sites hooked by sites that exist"),

@@ -135,6 +135,7 @@ impl Bench {
             figures: &[],
             gpus: Vec::new(),
             costs: &Costs::default(),
+            unsent: &[],
         };
         self.counting.round(now);
     }
@@ -251,6 +252,7 @@ fn readings_of_gpus_keep_their_names_and_kinds() {
         families: Families::default(),
         lost: &[],
         figures: &[],
+        unsent: &[],
         gpus: vec![
             metric("hw_power_watts", false, "\"\\\n"),
             metric("hw_energy_joules", true, "G"),
@@ -294,6 +296,7 @@ fn how_things_stand_is_what_the_last_round_said() {
                 family_seconds: [("sched".to_owned(), 1.5)].into(),
                 ..Costs::default()
             },
+            unsent: &[("traces", "queue-full", 3)],
         });
         let parsed = bench.parsed();
         let cost = parsed.sum("spanprobe_probe_cost_seconds_total", &[r#"family="sched""#]);
@@ -304,6 +307,8 @@ fn how_things_stand_is_what_the_last_round_said() {
     let parsed = bench.parsed();
     assert_eq!(parsed.sum("spanprobe_events_total", &[r#""sched""#]), 50.0);
     assert_eq!(parsed.types["spanprobe_gpu_step_busy_seconds_total"], "counter");
+    let unsent = [r#"signal="traces""#, r#"reason="queue-full""#];
+    assert_eq!(parsed.sum("spanprobe_otlp_dropped_total", &unsent), 3.0);
     let busy = |bound| parsed.sum("spanprobe_gpu_step_busy_seconds_total", &[r#""a""#, bound]);
     assert_eq!((busy("lower"), busy("upper")), (1.5, 2.0));
     assert_eq!(parsed.sum("spanprobe_coverage", &[r#"process="b""#, r#"family="cuda""#]), 0.5);
@@ -468,6 +473,7 @@ fn scrapes_are_answered() {
         figures: &[],
         gpus: Vec::new(),
         costs: &Costs::default(),
+        unsent: &[],
     });
     let answer = get(address, "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -54,7 +54,7 @@ fn collectors_that_are_none_cost_no_time_and_the_loss_is_counted() {
             let ending = ending.elapsed();
             // If it waited, it would wait for each batch: 24 of them, 0.7 s each.
             assert!(taking < Duration::from_secs(8), "{what}: taking took {taking:?}");
-            assert!(ending < Duration::from_secs(6), "{what}: ending took {ending:?}");
+            assert!(ending < Duration::from_secs(8), "{what}: ending took {ending:?}");
             assert_eq!(became(&counts), (0, MANY as u64), "{what}, http {http}: {lines:?}");
             assert!(lines.iter().any(|line| line.contains("traces are dropped")), "{lines:?}");
             assert!(lines.iter().any(|line| line.contains("0 requests sent")), "{lines:?}");

@@ -4,7 +4,7 @@ use collector::{Behaviour, Collector, proto::metrics::v1::metric::Data};
 
 use super::{both, open};
 use crate::{
-    export::tests::samples,
+    export::{health::Lost, tests::samples},
     happening::{Happening, Kind},
     pipeline::Families,
     timeline::model::Timeline,
@@ -49,8 +49,9 @@ fn metrics_agree_with_the_timelines() {
         let mut otlp = open(&collector.endpoint(), http, &[]);
         otlp.take(&[samples::embedding(), samples::embedding(), samples::failed(), healthy()]);
         let open = [samples::open(2_000), samples::open(500)];
+        let lost = Lost { name: "ring full", family: "any", place: "kernel", count: 5 };
         let now_ns = open[0].start_monotonic_ns + 2_000_000_000;
-        otlp.round(now_ns, &open, families(1_234), &[("ring".to_owned(), 5)]);
+        otlp.round(now_ns, &open, families(1_234), &[lost]);
         otlp.finish();
         collector.look(|all| {
             let durations = all.distributions("uvicorn", "http.server.request.duration");
@@ -70,7 +71,10 @@ fn metrics_agree_with_the_timelines() {
             let seen = all.numbers("spanprobe", "spanprobe.events");
             assert!(seen.iter().any(|(l, n)| l["spanprobe.family"] == "socket" && n == "1234"));
             let lost = all.numbers("spanprobe", "spanprobe.events_lost");
-            assert_eq!((lost[0].0["spanprobe.where"].as_str(), lost[0].1.as_str()), ("ring", "5"));
+            assert_eq!(
+                (lost[0].0["spanprobe.where"].as_str(), lost[0].1.as_str()),
+                ("kernel", "5")
+            );
         });
     }
 }
@@ -110,7 +114,7 @@ fn names_are_bounded_and_what_is_folded_is_counted() {
     let mut otlp = open(&collector.endpoint(), false, &[("OTEL_TRACES_EXPORTER", "none")]);
     let mut timelines = Vec::new();
     for n in 0..100 {
-        timelines.push(samples::request(&format!("/{n}"), Vec::new()));
+        timelines.push(samples::request(&format!("/r{n}"), Vec::new()));
         let mut timeline = samples::request("/x", Vec::new());
         timeline.service = format!("service-{n}");
         timelines.push(timeline);
@@ -120,7 +124,7 @@ fn names_are_bounded_and_what_is_folded_is_counted() {
     otlp.finish();
     collector.look(|all| {
         assert!(all.traces.is_empty());
-        let folded = all.numbers("spanprobe", "spanprobe.labels_folded");
+        let folded = all.numbers("spanprobe", "spanprobe.label_overflow");
         let of = |label: &str| {
             let found = folded.iter().find(|(labels, _)| labels["spanprobe.label"] == label);
             found.map(|(_, n)| n.parse::<u64>().unwrap())
