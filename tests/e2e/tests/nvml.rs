@@ -5,9 +5,10 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -194,4 +195,58 @@ fn it_is_not_asked_where_that_is_not_wanted() {
     let traced = tracer.stop().unwrap();
     assert!(traced.timelines.iter().all(|timeline| timeline.nvml.is_none()));
     assert!(!traced.err.contains("NVML"), "{}", traced.err);
+}
+
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Names of metrics of GPUs in the tables of `docs/nvml.md`, those left out that the simulated
+/// device does not have.
+fn documented(env: &Env) -> BTreeSet<String> {
+    let text = fs::read_to_string(env.root.join("docs/nvml.md")).unwrap();
+    let (_, metrics) = text.split_once("## As metrics").unwrap();
+    let cells = metrics.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let absent = ["spanprobe_gpu_retired_pages", "spanprobe_gpu_nvlink_bytes_per_second"];
+    cells.map(|(name, _)| name.to_owned()).filter(|name| !absent.contains(&&**name)).collect()
+}
+
+#[test]
+fn metrics_have_the_documented_names_and_the_exporters() {
+    let Some(env) = env(Needs::Nvml) else { return };
+    let scratch = Scratch::new("gpu-metrics").unwrap();
+    let server = Server::threaded(&env, &scratch, true, &[]).unwrap();
+    let nvml = Nvml::new(&env, &scratch, &server, "0 gpu 0 set temperature 61\n");
+    let pid = server.pid().to_string();
+    let more = ["--prometheus", "127.0.0.1:0", "--dcgm-names"];
+    let args = [&nvml.arguments(&pid)[..], &more].concat();
+    let mut tracer = Tracer::run(&env, &scratch, &args).unwrap();
+    let says = |line: &str| line.contains("metrics on http://");
+    let line = tracer.guard().wait_err("where the metrics are", SOON, says).unwrap();
+    let (_, rest) = line.split_once("http://").unwrap();
+    let address = rest.strip_suffix("/metrics").unwrap().to_owned();
+    // GPM has values from the second sample on.
+    let text = until("GPM's metrics", SOON, || {
+        Some(scrape(&address)).filter(|text| text.contains("spanprobe_gpu_active_ratio{"))
+    })
+    .unwrap();
+    let label = format!("{{gpu=\"{UUID}\"");
+    assert!(
+        text.contains(&format!("hw_temperature_celsius{label},sensor=\"gpu\"}} 61.0")),
+        "{text}"
+    );
+    let exporters = format!("DCGM_FI_DEV_GPU_TEMP{{gpu=\"0\",UUID=\"{UUID}\"");
+    assert!(text.contains(&exporters), "{text}");
+    let names = text.lines().filter(|line| !line.starts_with('#'));
+    let names = names.filter_map(|line| Some(line.split_once('{')?.0.to_owned()));
+    let exported: BTreeSet<String> = names
+        .filter(|name| name.starts_with("hw_") || name.starts_with("spanprobe_gpu_"))
+        .filter(|name| name != "spanprobe_gpu_step_busy_seconds_total")
+        .collect();
+    assert_eq!(exported, documented(&env), "exported on the left, documented on the right");
+    tracer.stop().unwrap();
 }
