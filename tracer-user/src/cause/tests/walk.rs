@@ -298,6 +298,14 @@ fn a_barrier_is_followed_to_the_last_helper() {
 #[test]
 fn a_request_behind_another_in_a_busy_pool() {
     let mut world = server();
+    // One item for each request, as has been seen a few times.
+    for id in 50..58 {
+        let ms = 20 + 9 * (id - 50);
+        let before = read(&mut world, id, ms);
+        hand_over(&mut world, A, ms - 1, ms + 1);
+        tell_loop(&mut world, A, ms + 2, ms + 4);
+        answer(&mut world, &before, ms + 6);
+    }
     let first = read(&mut world, 1, 100);
     hand_over(&mut world, A, 90, 101);
     let second = read(&mut world, 2, 105);
