@@ -110,10 +110,13 @@ fn paused_it_sees_nothing_and_resumed_everything() {
     let gpu = ["--requests", "20", "--plan", "h2d:65536:pinned,k:3:20000,sync:stream"];
     let gpu = Client::run(&env, &scratch, &server.addr(), &gpu).unwrap();
     let after = load(&env, &scratch, &server, "after-");
-    let why = tracer.ask(&env, &["why"]).unwrap();
-    let kinds: Vec<&str> =
-        why["events"].as_array().unwrap().iter().filter_map(|e| e["kind"].as_str()).collect();
-    assert!(kinds.contains(&"paused") && kinds.contains(&"resumed"), "{kinds:?}");
+    until("both in the event log", SOON, || {
+        let why = tracer.ask(&env, &["why"]).unwrap();
+        let events = why["events"].as_array().unwrap();
+        let said = |kind: &str| events.iter().any(|event| event["kind"] == kind);
+        (said("paused") && said("resumed")).then_some(())
+    })
+    .unwrap();
 
     let traced = tracer.stop().unwrap();
     let paused = |t: &&e2e::timeline::Timeline| t.incomplete.iter().any(|why| why == "paused");
@@ -143,6 +146,8 @@ fn a_budget_is_kept_to_and_what_was_left_out_comes_back() {
     let level = |tracer: &Tracer, wanted: fn(u64) -> bool| {
         let mut last = Value::Null;
         let reached = until("the level", LATER, || {
+            // Answering costs as well: asked all the time, there would be no room.
+            std::thread::sleep(Duration::from_millis(500));
             last = status(&env, tracer);
             wanted(last["level"].as_u64().unwrap()).then_some(())
         });
