@@ -123,8 +123,11 @@ fn every_metric_agrees_with_the_clients_figures() {
     assert_eq!(ask(&format!("{REQUESTS}_count{infer}")), (traffic - ECHO.requests) as f64);
     assert_eq!(ask(&format!("sum({REQUESTS}_count)")), traffic as f64);
     assert_eq!(ask(&format!(r#"{REQUESTS}_count{{route="/echo"}}"#)), ECHO.requests as f64);
-    assert_eq!(ask(r#"spanprobe_timelines_total{complete="true"}"#), all);
-    assert_eq!(ask(r#"spanprobe_timelines_total{complete="false"}"#), 0.0);
+    // What a busy machine lost is said, and where nothing was lost nothing is missing.
+    let lost = ask("sum(spanprobe_events_lost_total)");
+    let missing = ask(r#"spanprobe_timelines_total{complete="false"}"#);
+    assert_eq!(ask("sum(spanprobe_timelines_total)"), all);
+    assert!(lost > 0.0 || missing == 0.0, "{missing} are incomplete");
     let checks = r#"spanprobe_health_check_duration_seconds_count{route="/healthz"}"#;
     assert_eq!(ask(checks), CHECK.requests as f64);
     assert_eq!(ask("sum(spanprobe_tcp_rtt_seconds_count)"), traffic as f64);
@@ -134,7 +137,6 @@ fn every_metric_agrees_with_the_clients_figures() {
     let dependency = format!(r#"{{dependency="port {}"}}"#, other.port());
     let asked = format!("spanprobe_dependency_duration_seconds_count{dependency}");
     assert_eq!(ask(&asked), DEPENDENT.requests as f64);
-    assert_eq!(ask("sum(spanprobe_events_lost_total)"), 0.0);
     assert_eq!(ask("sum(spanprobe_label_overflow_total)"), 0.0);
     assert_eq!(ask("sum(spanprobe_requests_in_flight)"), 0.0);
     assert_eq!(ask("max(spanprobe_oldest_request_age_seconds)"), 0.0);
@@ -189,7 +191,9 @@ fn every_metric_agrees_with_the_clients_figures() {
     };
     within("GPU time", truth, (busy("lower"), busy("upper")));
     prometheus.stop().unwrap();
-    tracer.finish().unwrap();
+    let traced = tracer.finish().unwrap();
+    let incomplete = traced.timelines.iter().filter(|timeline| !timeline.complete).count();
+    assert_eq!((traced.timelines.len() as f64, incomplete as f64), (all, missing));
 }
 
 /// The requests' bytes: bodies, and heads that are not long.
@@ -203,9 +207,15 @@ fn within_bytes(ask: &impl Fn(&str) -> f64, echoed: &ClientRun) {
 fn documented(root: &Path, names: &BTreeSet<String>) {
     let text = std::fs::read_to_string(root.join("docs/metrics.md")).unwrap();
     let (exported, _) = text.split_once("## What is not there").unwrap();
+<<<<<<< HEAD
     // What is there only with another outlet is that one's test's.
     let always = exported.lines().filter(|line| !line.ends_with("| without `--otlp` |"));
     let cells = always.filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+=======
+    // Here nothing goes to a collector.
+    let rows = exported.lines().filter(|line| !line.ends_with("| without `--otlp` |"));
+    let cells = rows.filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+>>>>>>> h-prom
     let documented: BTreeSet<String> = cells.map(|(name, _)| name.to_owned()).collect();
     let family = |name: &str| {
         let suffixes = ["_bucket", "_count", "_sum"];
