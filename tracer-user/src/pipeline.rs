@@ -405,6 +405,10 @@ impl Pipeline {
         if self.notes_dropped > 0 {
             notes.push(format!("and {} more notes", self.notes_dropped));
         }
+        if self.timelines.gpus().left_out() > 0 {
+            let count = self.timelines.gpus().left_out();
+            notes.push(format!("{count} GPUs were told of and are not kept"));
+        }
         if counts.order.late > 0 {
             notes.push(format!(
                 "{} events came too late for their place in time",

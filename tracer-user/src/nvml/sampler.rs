@@ -11,7 +11,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -69,7 +69,8 @@ pub struct Sampler {
     /// Dropped to end the threads.
     stop: SyncSender<()>,
     dropped: Arc<AtomicU64>,
-    ended: bool,
+    /// `None` once it has ended.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Sampler {
@@ -82,23 +83,24 @@ impl Sampler {
         let (stop, stopped) = sync_channel(0);
         let dropped = Arc::new(AtomicU64::new(0));
         let to = Outbox { send, dropped: Arc::clone(&dropped) };
-        thread::Builder::new().name("nvml".into()).spawn(move || {
-            match library::open(settings.library.as_deref()) {
-                Ok(nvml) => run(&nvml, settings.interval, &stopped, &to),
-                Err(error) => to.note(format!("the GPUs' own readings are missing: {error}")),
-            }
-        })?;
-        Ok(Self { messages, stop, dropped, ended: false })
+        let thread =
+            thread::Builder::new().name("nvml".into()).spawn(move || {
+                match library::open(settings.library.as_deref()) {
+                    Ok(nvml) => run(&nvml, settings.interval, &stopped, &to),
+                    Err(error) => to.note(format!("the GPUs' own readings are missing: {error}")),
+                }
+            })?;
+        Ok(Self { messages, stop, dropped, thread: Some(thread) })
     }
 
     /// What has been said since the last call. Never blocks.
     pub fn take(&mut self) -> Vec<Message> {
         let mut taken = Vec::new();
-        while !self.ended && taken.len() < MESSAGES {
+        while self.thread.is_some() && taken.len() < MESSAGES {
             match self.messages.try_recv() {
                 Ok(message) => taken.push(message),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => self.ended = true,
+                Err(TryRecvError::Disconnected) => taken.extend(self.thread.take().and_then(end)),
             }
         }
         taken
@@ -111,7 +113,7 @@ impl Sampler {
 
     /// Ends the threads and hands over what is left; waits two seconds at most.
     pub fn finish(self) -> Vec<Message> {
-        let Self { messages, stop, .. } = self;
+        let Self { messages, stop, thread, .. } = self;
         drop(stop);
         let deadline = Instant::now() + PATIENCE;
         let mut taken = Vec::new();
@@ -119,7 +121,10 @@ impl Sampler {
             let left = deadline.saturating_duration_since(Instant::now());
             match messages.recv_timeout(left) {
                 Ok(message) => taken.push(message),
-                Err(RecvTimeoutError::Disconnected) => return taken,
+                Err(RecvTimeoutError::Disconnected) => {
+                    taken.extend(thread.and_then(end));
+                    return taken;
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     taken.push(Message::Note("NVML does not answer".to_owned()));
                     return taken;
@@ -127,6 +132,12 @@ impl Sampler {
             }
         }
     }
+}
+
+/// What is to be said of the end of the thread: nothing, unless it was a panic.
+fn end(thread: JoinHandle<()>) -> Option<Message> {
+    let text = "the GPUs are no longer asked: a fault in spanprobe or in NVML";
+    thread.join().is_err().then(|| Message::Note(text.to_owned()))
 }
 
 /// The way to the pipeline.

@@ -29,6 +29,9 @@ pub(super) fn devices(nvml: &Nvml) -> Result<(Vec<Member<'_>>, Vec<String>), Nvm
     let mut members = Vec::new();
     let mut wrong = Vec::new();
     let count = nvml.device_count()?;
+    if count as usize > MAX_DEVICES {
+        wrong.push(format!("only the first {MAX_DEVICES} of {count} GPUs are asked"));
+    }
     for index in 0..count.min(MAX_DEVICES as u32) {
         match gpu(nvml, index) {
             Ok(member) => {
