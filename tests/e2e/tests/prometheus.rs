@@ -207,15 +207,9 @@ fn within_bytes(ask: &impl Fn(&str) -> f64, echoed: &ClientRun) {
 fn documented(root: &Path, names: &BTreeSet<String>) {
     let text = std::fs::read_to_string(root.join("docs/metrics.md")).unwrap();
     let (exported, _) = text.split_once("## What is not there").unwrap();
-<<<<<<< HEAD
-    // What is there only with another outlet is that one's test's.
-    let always = exported.lines().filter(|line| !line.ends_with("| without `--otlp` |"));
-    let cells = always.filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-=======
     // Here nothing goes to a collector.
     let rows = exported.lines().filter(|line| !line.ends_with("| without `--otlp` |"));
     let cells = rows.filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
->>>>>>> h-prom
     let documented: BTreeSet<String> = cells.map(|(name, _)| name.to_owned()).collect();
     let family = |name: &str| {
         let suffixes = ["_bucket", "_count", "_sum"];
