@@ -422,7 +422,13 @@ impl<'a> Walk<'a> {
         }
         match edge(&self.causes.objects, (thread.pid, tid), call.as_ref(), sleep) {
             Ok(edge) => {
-                if self.completes(&edge, sleep) {
+                // Who waits where it wakes passes a lock on, whatever else it did for this request.
+                let passes_lock = in_call == SchedCall::Futex
+                    && call.is_some_and(|call| {
+                        let waiters = &self.causes.waiters;
+                        waiters.waits_on(edge.pid, edge.tid, call.object, edge.at_ns)
+                    });
+                if !passes_lock && self.completes(&edge, sleep) {
                     self.note(tid, from, to, || {
                         format!("{}: woken by thread {} as it gave back", name(in_call), edge.tid)
                     });
