@@ -18,6 +18,7 @@ pub mod export;
 pub mod gpu;
 pub mod happening;
 pub mod intake;
+mod mix;
 pub mod nvml;
 pub mod pipeline;
 #[cfg(feature = "live")]

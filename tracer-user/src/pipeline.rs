@@ -259,10 +259,8 @@ impl Pipeline {
         let alive = &self.alive;
         self.watch.take(time_ns, told, |pid| alive.contains(&pid), &mut changes);
         for Change { time_ns, kind, text, gpu, pid } in changes {
-            let unix_ns = time_ns.saturating_add_signed(self.start.realtime_offset_ns);
-            let service = pid.and_then(|pid| self.names.get(&pid)).cloned();
-            let happening = Happening::new(unix_ns, kind, text);
-            self.happenings.add(Happening { pid, service, gpu: Some(gpu), ..happening });
+            let happening = self.happening(time_ns, kind, &text, pid);
+            self.happenings.add(Happening { gpu: Some(gpu), ..happening });
         }
     }
 
@@ -276,10 +274,14 @@ impl Pipeline {
         }
     }
 
-    fn happened(&mut self, time_ns: u64, kind: Kind, text: &str, pid: Option<u32>) {
+    fn happening(&self, time_ns: u64, kind: Kind, text: &str, pid: Option<u32>) -> Happening {
         let unix_ns = time_ns.saturating_add_signed(self.start.realtime_offset_ns);
         let service = pid.and_then(|pid| self.names.get(&pid)).cloned();
-        let happening = Happening { pid, service, ..Happening::new(unix_ns, kind, text) };
+        Happening { pid, service, ..Happening::new(unix_ns, kind, text) }
+    }
+
+    fn happened(&mut self, time_ns: u64, kind: Kind, text: &str, pid: Option<u32>) {
+        let happening = self.happening(time_ns, kind, text, pid);
         self.happenings.add(happening);
     }
 
@@ -305,6 +307,11 @@ impl Pipeline {
         } else {
             self.notes_dropped += 1;
         }
+    }
+
+    /// How many requests are open.
+    pub fn open_count(&self) -> usize {
+        Timelines::open_count(&self.streams)
     }
 
     /// Timelines of requests that are open, as far as they are known.

@@ -130,17 +130,7 @@ fn python_servers() {
 fn a_process_behind_a_filter_may_meet_return_probes_here() {
     let Some(env) = env(Needs::Nothing) else { return };
     let scratch = Scratch::new("doctor-seccomp").unwrap();
-    // A filter that lets everything pass.
-    let script = "import ctypes, sys\n\
-        libc = ctypes.CDLL(None)\n\
-        code = (ctypes.c_uint64 * 1)(0x7fff000000000006)\n\
-        class Program(ctypes.Structure):\n\
-        \x20 _fields_ = [('len', ctypes.c_ushort), ('code', ctypes.c_void_p)]\n\
-        program = Program(1, ctypes.addressof(code))\n\
-        assert libc.prctl(38, 1, 0, 0, 0) == 0\n\
-        assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0\n\
-        print('ready', flush=True)\n\
-        sys.stdin.read()";
+    let script = include_str!("../../servers/python/behind_a_filter.py");
     let mut python = Command::new("python3");
     let guard = Guard::spawn("python", python.args(["-c", script]).current_dir(scratch.path()));
     let guard = guard.unwrap();

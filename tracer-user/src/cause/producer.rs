@@ -27,7 +27,8 @@ const NEAR: i64 = 4;
 const MAX_GUESSES: usize = 256;
 /// As how many differences it counts that they had to be found again.
 const FOUND_AGAIN: u32 = 4;
-/// Responses of which both orders must have agreed before they are believed, and before one tells more than the other.
+/// Responses of which both orders must have agreed before they are believed, and before one tells
+/// more than the other.
 const AGREED: u32 = 8;
 const KNOWN: u32 = 32;
 /// Over so many responses the two orders are compared; where they differ about one in so many,
@@ -42,6 +43,9 @@ const LATE_ONE_IN: u32 = 512;
 const TOLERANCE: u64 = 16;
 /// Items and legs after which both numbers are halved.
 const WINDOW: u64 = 512;
+/// Places without an item that are told apart; of the first ones only the number is kept.
+const MAX_WITHOUT: usize = 1_024;
+
 /// A leg that is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
@@ -147,8 +151,9 @@ pub(super) struct Producer {
     /// Legs read and written since nothing was owed to anybody.
     read: u64,
     written: u64,
-    /// Places of legs that had no item.
+    /// Places of legs that had no item, and how many came before all of these.
     without: BTreeSet<u64>,
+    without_before: u64,
     /// By how much items are ahead of legs in the order of completions, and of hand-offs.
     completions_ahead: i64,
     takes_ahead: i64,
@@ -203,7 +208,7 @@ impl Producer {
             !owned(*id) && items.get(*id).is_some_and(later)
         });
         self.anchored |= self.read > 0;
-        (self.retired, self.read, self.written) = (0, 0, 0);
+        (self.retired, self.read, self.written, self.without_before) = (0, 0, 0, 0);
         (self.completions_ahead, self.takes_ahead) = (0, 0);
         self.without.clear();
         self.watched.clear();
@@ -285,8 +290,16 @@ impl Producer {
 
     /// A leg was answered by whoever worked for it: it has no place in the orders.
     pub(super) fn left_out(&mut self, answer: &Answer) {
-        self.without.insert(answer.place);
+        self.without_item(answer.place);
         self.close_up(answer, true);
+    }
+
+    /// Where something is always owed, as on a busy server, these would become ever more.
+    fn without_item(&mut self, place: u64) {
+        self.without.insert(place);
+        if self.without.len() > MAX_WITHOUT && self.without.pop_first().is_some() {
+            self.without_before += 1;
+        }
     }
 
     /// A leg is answered whose item is known otherwise: that tells whether the counts are in step.
@@ -313,7 +326,7 @@ impl Producer {
 
     /// Whose turn it is: in the order of hand-offs, and in that of completions.
     fn turn(&self, answer: &Answer) -> (i64, i64) {
-        let holes = self.without.range(..answer.place).count() as u64;
+        let holes = self.without_before + self.without.range(..answer.place).count() as u64;
         (answer.place.saturating_sub(holes).cast_signed(), self.written.cast_signed())
     }
 
@@ -347,7 +360,7 @@ impl Producer {
         let fitting: Vec<&Item> = live.iter().filter(fits).copied().collect();
         if fitting.is_empty() {
             // It was answered without.
-            self.without.insert(answer.place);
+            self.without_item(answer.place);
             self.close_up(answer, false);
             return Verdict::Nothing;
         }
@@ -481,5 +494,28 @@ impl Producer {
         let before = self.live.len();
         self.live.retain(|id| items.get(*id).is_some_and(|item| item.end_ns >= first));
         self.retired += (before - self.live.len()) as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One request hangs, so that something is always owed.
+    #[test]
+    fn a_busy_server_s_counts_stay_exact_and_bounded() {
+        let mut producer = Producer::default();
+        producer.opened(1, 0);
+        let legs = 5 * MAX_WITHOUT as u64;
+        for leg in 1..=legs {
+            let place = producer.opened(leg * 10, leg);
+            producer.closed(leg * 10, leg);
+            producer.left_out(&Answer { from_ns: leg * 10, time_ns: leg * 10 + 5, place });
+        }
+        assert_eq!(producer.without.len(), MAX_WITHOUT);
+        let next = producer.opened(legs * 10 + 10, legs + 1);
+        // All but the one that hangs had no place in the orders.
+        let answer = Answer { from_ns: legs * 10 + 10, time_ns: legs * 10 + 11, place: next };
+        assert_eq!(producer.turn(&answer), (1, 0));
     }
 }

@@ -422,13 +422,9 @@ impl<'a> Walk<'a> {
         }
         match edge(&self.causes.objects, (thread.pid, tid), call.as_ref(), sleep) {
             Ok(edge) => {
-                // Who waits where it wakes passes a lock on, whatever else it did for this request.
-                let passes_lock = in_call == SchedCall::Futex
-                    && call.is_some_and(|call| {
-                        let waiters = &self.causes.waiters;
-                        waiters.waits_on(edge.pid, edge.tid, call.object, edge.at_ns)
-                    });
-                if !passes_lock && self.completes(&edge, sleep) {
+                let futex = call.filter(|_| in_call == SchedCall::Futex);
+                let passed = futex.is_some_and(|call| self.passes_lock(&edge, &call));
+                if !passed && self.completes(&edge, sleep) {
                     self.note(tid, from, to, || {
                         format!("{}: woken by thread {} as it gave back", name(in_call), edge.tid)
                     });
@@ -445,7 +441,7 @@ impl<'a> Walk<'a> {
                     });
                     return Way::Woken { tid: edge.tid, at_ns: edge.at_ns };
                 }
-                let held = in_call == SchedCall::Futex && self.is_lock(thread, tid, &edge, call);
+                let held = futex.is_some_and(|call| self.is_lock(thread, tid, &edge, &call));
                 if held {
                     let detail = format!("held by thread {}", edge.tid);
                     self.note(tid, from, to, || format!("lock {detail}"));
@@ -490,12 +486,17 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Whether the waker let go of a lock: it waits on the same address itself, or others wait there
-    /// too and it was never handed anything whose result this thread could wait for.
-    fn is_lock(&self, thread: &Thread, tid: u32, edge: &super::Edge, call: Option<Call>) -> bool {
-        let Some(call) = call else { return false };
+    /// Whether the waker waits itself where it woke this thread: then it passed a lock on, whatever
+    /// else it did for this request.
+    fn passes_lock(&self, edge: &super::Edge, call: &Call) -> bool {
+        self.causes.waiters.waits_on(edge.pid, edge.tid, call.object, edge.at_ns)
+    }
+
+    /// Whether the waker let go of a lock: it passed it on, or others wait there too and it was never
+    /// handed anything whose result this thread could wait for.
+    fn is_lock(&self, thread: &Thread, tid: u32, edge: &super::Edge, call: &Call) -> bool {
         edge.pid == thread.pid
-            && (self.causes.waiters.waits_on(edge.pid, edge.tid, call.object, edge.at_ns)
+            && (self.passes_lock(edge, call)
                 || !self.causes.waiters.is_own(thread.pid, tid, call.object)
                     && !self.causes.has_handed(tid, edge.tid, edge.at_ns))
     }

@@ -9,7 +9,7 @@ use crate::{
     agent::clock,
     cost::Costs,
     export::{
-        health::{Health, Lost},
+        health::Lost,
         jsonl::{Jsonl, JsonlError},
         otlp::{Otlp, Settings},
     },
@@ -26,14 +26,11 @@ use crate::{
 use super::args::OutletArgs;
 
 /// What is told to each exporter about once a second.
-#[allow(dead_code, reason = "each exporter takes its part")]
 pub struct Round<'a> {
     /// Now, ns of `CLOCK_MONOTONIC`.
     pub now_ns: u64,
     /// Requests that are open.
     pub open: &'a [Timeline],
-    /// What was lost and what could not be seen, so far.
-    pub health: &'a Health,
     /// Events seen so far.
     pub families: Families,
     /// Events lost so far, by place.
@@ -135,7 +132,7 @@ impl Outlets {
     /// Time has passed. Never blocks.
     pub fn round(&mut self, round: &Round<'_>) {
         if let Some(prometheus) = &mut self.prometheus {
-            let Round { now_ns, open, families, lost, figures, gpus, costs, .. } = *round;
+            let Round { now_ns, open, families, lost, figures, gpus, costs } = *round;
             let gpus = nvml::metrics::metrics(gpus, now_ns, self.dcgm_names);
             let counts = self.otlp.as_ref().map(Otlp::counts);
             let unsent = counts.map(|counts| counts.dropped()).unwrap_or_default();

@@ -167,7 +167,7 @@ impl Resident {
             paused: self.resting,
             targets: present.targets as u64,
             requests: self.requests,
-            open: present.pipeline.open().len() as u64,
+            open: present.pipeline.open_count() as u64,
             events_seen: health.events_seen,
             events_lost: health.lost(),
             cost: self.costs.clone(),

@@ -392,7 +392,6 @@ impl Session<'_> {
             self.outlets.round(&Round {
                 now_ns: clock::monotonic_ns(),
                 open: &pipeline.open(),
-                health: &pipeline.health(),
                 families: pipeline.families(),
                 lost: &pipeline.losses(),
                 figures: &pipeline.figures(),

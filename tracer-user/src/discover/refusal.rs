@@ -101,17 +101,7 @@ mod tests {
 
     #[test]
     fn whoever_maps_the_file_is_asked() {
-        // A filter that lets everything pass.
-        let script = "import ctypes\n\
-            libc = ctypes.CDLL(None)\n\
-            code = (ctypes.c_uint64 * 1)(0x7fff000000000006)\n\
-            class Program(ctypes.Structure):\n\
-            \x20 _fields_ = [('len', ctypes.c_ushort), ('code', ctypes.c_void_p)]\n\
-            program = Program(1, ctypes.addressof(code))\n\
-            assert libc.prctl(38, 1, 0, 0, 0) == 0\n\
-            assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0\n\
-            print('ready', flush=True)\n\
-            input()";
+        let script = include_str!("../../../tests/servers/python/behind_a_filter.py");
         let mut child = Command::new("python3")
             .args(["-c", script])
             .stdin(Stdio::piped())

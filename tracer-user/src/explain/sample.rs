@@ -1,6 +1,9 @@
 //! Requests of ten seconds: counted exactly, of which the slowest are kept and a fair sample.
 
-use crate::timeline::model::{Outcome, PhaseName, Timeline};
+use crate::{
+    mix::mix,
+    timeline::model::{Outcome, PhaseName, Timeline},
+};
 
 use super::report::Slow;
 
@@ -112,14 +115,6 @@ impl Slot {
     pub fn weight(&self) -> f64 {
         self.requests as f64 / self.samples.len().max(1) as f64
     }
-}
-
-/// The finaliser of splitmix64: output that looks random.
-fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The smallest value that so much of the weight does not exceed; `part` from 0 to 1. Sorts.

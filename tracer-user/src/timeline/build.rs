@@ -17,6 +17,7 @@ use super::{
 use crate::{
     cause::{Causes, Path, Request, Segment},
     gpu::{self, OpDone, OpKind, Wait, WaitPhase},
+    mix::mix,
     stream::{self, Exchange},
 };
 
@@ -476,12 +477,4 @@ fn ids(seed: [u8; 16], exchange: u64) -> (u128, u64) {
     let second = mix(half(b) ^ exchange.wrapping_mul(3).wrapping_add(2));
     let span = mix(first ^ second ^ exchange.wrapping_mul(3));
     (u128::from(first) << 64 | u128::from(second) | 1, span | 1)
-}
-
-/// The finaliser of splitmix64: a bijection whose output looks random.
-fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

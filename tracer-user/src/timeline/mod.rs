@@ -376,6 +376,11 @@ impl Timelines {
         .collect()
     }
 
+    /// How many requests are open.
+    pub fn open_count(streams: &Streams) -> usize {
+        served(streams).count()
+    }
+
     /// Threads that carry the oldest open requests: those that are worth a look.
     pub fn carrying(&self, now_ns: u64, streams: &Streams) -> Vec<Carrier> {
         let oldest = in_order(streams).into_iter().take(MAX_WATCHED);
@@ -530,10 +535,14 @@ impl Timelines {
     }
 }
 
-/// Open requests that the process serves, in the order of their begin.
+/// Open requests that the processes serve.
+fn served(streams: &Streams) -> impl Iterator<Item = &Exchange> {
+    streams.open().filter(|exchange| exchange.role == Role::Server)
+}
+
+/// The same, in the order of their begin.
 fn in_order(streams: &Streams) -> Vec<&Exchange> {
-    let served = streams.open().filter(|exchange| exchange.role == Role::Server);
-    let mut open: Vec<_> = served.collect();
+    let mut open: Vec<_> = served(streams).collect();
     open.sort_by_key(|exchange| exchange.id);
     open
 }

@@ -203,11 +203,7 @@ fn judge(name: &str, run: &Run, wanted: Wanted) -> Result<Scenario> {
 
     let from_ns = run.traced.ready_ns;
     let bounds = bounds(session, &run.records.sim, from_ns);
-    scenario.gpu_bounds_contain_ratio = bounds.contain.ratio();
-    scenario.gpu_bounds_width_ratio = bounds.width();
-    scenario.add("gpu_bounds_width_ratio_by_method", serde_json::json!(bounds.widths()));
-    scenario.add("gpu_operations", bounds.contain.all);
-    scenario.add("gpu_operations_unseen", bounds.unseen);
+    reported::bounds(&mut scenario, &bounds);
     scenario.demand_share("GPU bounds that contain the truth", bounds.contain, 0.999);
     if scenario.failures.last().is_some_and(|last| last.starts_with("GPU bounds")) {
         scenario.failures.extend(bounds.failures.first().cloned());

@@ -1,6 +1,6 @@
 //! Is every request reported, none twice, and each one that is missing matched by a counted loss?
 
-use crate::judge::phases;
+use crate::judge::{bounds::Bounds, phases};
 use crate::matching::{Matched, matched};
 use crate::measure::Share;
 use crate::oracles::client::ClientRequest;
@@ -65,4 +65,13 @@ pub fn judge(scenario: &mut Scenario, requests: &[ClientRequest], traced: &Trace
     scenario.add_share("status_right", status);
     scenario.demand_share("statuses as the client saw them", status, 1.0);
     found
+}
+
+/// Writes down what the bounds of GPU work were worth.
+pub fn bounds(scenario: &mut Scenario, bounds: &Bounds) {
+    scenario.gpu_bounds_contain_ratio = bounds.contain.ratio();
+    scenario.gpu_bounds_width_ratio = bounds.width();
+    scenario.add("gpu_bounds_width_ratio_by_method", serde_json::json!(bounds.widths()));
+    scenario.add("gpu_operations", bounds.contain.all);
+    scenario.add("gpu_operations_unseen", bounds.unseen);
 }

@@ -134,12 +134,8 @@ pub fn judge(name: &str, run: &Run, wanted: Wanted) -> Result<Scenario> {
         });
 
     let bounds = bounds(session, &run.records.sim, from_ns);
-    scenario.gpu_bounds_contain_ratio = bounds.contain.ratio();
-    scenario.gpu_bounds_width_ratio = bounds.width();
-    scenario.add("gpu_bounds_width_ratio_by_method", serde_json::json!(bounds.widths()));
-    scenario.add("gpu_operations", bounds.contain.all);
+    reported::bounds(&mut scenario, &bounds);
     scenario.add("gpu_operations_given_up", bounds.given_up);
-    scenario.add("gpu_operations_unseen", bounds.unseen);
     let words = bounds.failures.first().cloned().unwrap_or_default();
     let used = lines.iter().any(|line| line.is_request() && !line.cuda.is_empty());
     if used && bounds.contain.ratio().is_none_or(|ratio| ratio < 0.999) {

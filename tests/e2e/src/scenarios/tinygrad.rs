@@ -256,11 +256,7 @@ fn judge_device(
 ) -> Result<()> {
     let session = run.traced.session()?;
     let bounds = bounds(session, &run.records.sim, run.from_ns);
-    scenario.gpu_bounds_contain_ratio = bounds.contain.ratio();
-    scenario.gpu_bounds_width_ratio = bounds.width();
-    scenario.add("gpu_bounds_width_ratio_by_method", serde_json::json!(bounds.widths()));
-    scenario.add("gpu_operations", bounds.contain.all);
-    scenario.add("gpu_operations_unseen", bounds.unseen);
+    reported::bounds(scenario, &bounds);
     scenario.demand_share("GPU bounds that contain the truth", bounds.contain, 0.999);
     let lost = session.losses.cuda + session.losses.recursion;
     scenario.demand(bounds.unseen <= lost, || {

@@ -2,8 +2,7 @@
 
 use opentelemetry::{SpanId, TraceFlags, TraceId, trace::SpanContext, trace::TraceState};
 
-/// The step of SplitMix64, 2⁶⁴ divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+use crate::mix::{GOLDEN, mix};
 
 /// A trace id from 32 hexadecimal digits; none where it is not one, or all zero.
 pub fn trace_id(text: &str) -> Option<TraceId> {
@@ -37,10 +36,7 @@ pub fn step(step_id: u64) -> SpanId {
 
 /// SplitMix64: for one seed no two places give the same value.
 fn derived(seed: u64, place: u64) -> SpanId {
-    let mut z = seed.wrapping_add(place.wrapping_add(1).wrapping_mul(GOLDEN));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
+    let z = mix(seed.wrapping_add(place.wrapping_mul(GOLDEN)));
     // Zero is no id. One place in 2⁶⁴ is moved.
     SpanId::from_bytes(if z == 0 { GOLDEN } else { z }.to_be_bytes())
 }

@@ -111,6 +111,19 @@ fn closing(text: &str) -> usize {
     panic!("no end: {text:?}");
 }
 
+/// How things stand where nothing has happened.
+fn nothing(costs: &Costs) -> Now<'_> {
+    Now {
+        open: &[],
+        families: Families::default(),
+        lost: &[],
+        figures: &[],
+        gpus: Vec::new(),
+        costs,
+        unsent: &[],
+    }
+}
+
 struct Bench {
     registry: Registry,
     counting: Counting,
@@ -128,16 +141,7 @@ impl Bench {
     }
 
     fn round(&mut self, open: &[Timeline]) {
-        let now = Now {
-            open,
-            families: Families::default(),
-            lost: &[],
-            figures: &[],
-            gpus: Vec::new(),
-            costs: &Costs::default(),
-            unsent: &[],
-        };
-        self.counting.round(now);
+        self.counting.round(Now { open, ..nothing(&Costs::default()) });
     }
 
     fn text(&self) -> String {
@@ -247,18 +251,9 @@ fn readings_of_gpus_keep_their_names_and_kinds() {
         counter,
         series: vec![Series { labels: vec![("gpu", label.to_owned())], value: 2.5 }],
     };
-    bench.counting.round(Now {
-        open: &[],
-        families: Families::default(),
-        lost: &[],
-        figures: &[],
-        unsent: &[],
-        gpus: vec![
-            metric("hw_power_watts", false, "\"\\\n"),
-            metric("hw_energy_joules", true, "G"),
-        ],
-        costs: &Costs::default(),
-    });
+    let gpus =
+        vec![metric("hw_power_watts", false, "\"\\\n"), metric("hw_energy_joules", true, "G")];
+    bench.counting.round(Now { gpus, ..nothing(&Costs::default()) });
     let parsed = bench.parsed();
     assert_eq!(parsed.types["hw_power_watts"], "gauge");
     assert_eq!(parsed.types["hw_energy_joules_total"], "counter");
@@ -466,15 +461,7 @@ fn scrapes_are_answered() {
     let mut prometheus = Prometheus::open(loopback()).unwrap();
     let address = prometheus.address();
     prometheus.take(&[embedding()]);
-    prometheus.round(Now {
-        open: &[],
-        families: Families::default(),
-        lost: &[],
-        figures: &[],
-        gpus: Vec::new(),
-        costs: &Costs::default(),
-        unsent: &[],
-    });
+    prometheus.round(nothing(&Costs::default()));
     let answer = get(address, "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
