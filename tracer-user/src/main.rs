@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+/// The agent makes and drops a few small things for each event.
+#[cfg(feature = "live")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     tracer_user::cli::main()
 }

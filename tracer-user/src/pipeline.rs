@@ -68,7 +68,6 @@ pub struct Pipeline {
     loss_said_ns: u64,
     out_of_memory_due_ns: u64,
     now_ns: u64,
-    events: Vec<Event>,
     stream_out: Vec<stream::Out>,
     gpu_out: Vec<gpu::Out>,
 }
@@ -113,7 +112,6 @@ impl Pipeline {
             happenings: Happenings::default(),
             loss_said_ns: 0,
             out_of_memory_due_ns: 0,
-            events: Vec::new(),
             stream_out: Vec::new(),
             gpu_out: Vec::new(),
         }
@@ -130,16 +128,18 @@ impl Pipeline {
         if let Input::Nvml { time_ns, told } = input {
             self.told(time_ns, told);
         }
-        let mut events = std::mem::take(&mut self.events);
-        self.intake.push(input, &mut events);
-        for event in events.drain(..) {
-            self.event(&event);
-        }
-        self.events = events;
+        self.intake.push(input);
+        self.due();
         if let Input::Tick { now_ns } = input {
             self.now_ns = now_ns;
             let watermark = self.intake.watermark_ns();
             self.timelines.advance(watermark, &self.streams, &self.gpu, out);
+        }
+    }
+
+    fn due(&mut self) {
+        while let Some(event) = self.intake.next_due() {
+            self.event(&event);
         }
     }
 
@@ -183,7 +183,7 @@ impl Pipeline {
 
     fn stream_found(&mut self, found: stream::Out) {
         match found {
-            stream::Out::Exchange(exchange) => self.timelines.on_exchange(*exchange),
+            stream::Out::Exchange(exchange) => self.timelines.on_exchange(exchange),
             stream::Out::Flow(flow) => {
                 let line = self.line(&flow);
                 merge(&mut self.flows, line);
@@ -326,11 +326,8 @@ impl Pipeline {
 
     /// The session ends: hands out the timelines that were waiting, and those of open requests.
     pub fn finish(&mut self, out: &mut Vec<Timeline>) -> Vec<Timeline> {
-        let mut events = std::mem::take(&mut self.events);
-        self.intake.finish(&mut events);
-        for event in events.drain(..) {
-            self.event(&event);
-        }
+        self.intake.finish();
+        self.due();
         self.gpu.finish(self.now_ns, &mut self.gpu_out);
         for found in self.gpu_out.drain(..) {
             self.timelines.on_gpu(found);

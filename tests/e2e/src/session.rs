@@ -82,19 +82,18 @@ impl Session {
         let mut intake = Intake::new(Limits::default());
         let mut session = Self::default();
         let mut building = Building { gpu: Gpu::new(gpu::Limits::default()), ..Default::default() };
-        let mut events = Vec::new();
         let mut last_ns = 0;
         while let Some(input) = reader.read() {
             if let Input::Tick { now_ns } = input {
                 last_ns = now_ns;
             }
-            intake.push(input, &mut events);
-            for event in events.drain(..) {
+            intake.push(input);
+            while let Some(event) = intake.next_due() {
                 session.take(event, &mut building);
             }
         }
-        intake.finish(&mut events);
-        for event in events.drain(..) {
+        intake.finish();
+        while let Some(event) = intake.next_due() {
             session.take(event, &mut building);
         }
         building.gpu.finish(last_ns, &mut building.out);
@@ -143,7 +142,7 @@ impl Session {
                 }
                 Out::Step(step) => drop(self.steps.insert(step.id, step)),
                 Out::Refine(refine) => match refine.subject {
-                    Subject::Op(id) => {
+                    Subject::Op { id, .. } => {
                         let at = building.op_at.get(&id).and_then(|at| self.ops.get_mut(*at));
                         if let Some(op) = at {
                             op.method = refine.method;

@@ -35,7 +35,7 @@ const PERIOD_NS: u64 = 20_000_000;
 /// The same while no probe is attached.
 const PERIOD_RESTING_NS: u64 = 500_000_000;
 /// Bytes of records in one message.
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH_BYTES: usize = 256 << 10;
 /// The programs' own statistics cost some file reads: every so many rounds.
 const ROUNDS_PER_STATISTICS: u64 = 20;
 /// How often a round waits for a record that a program has begun and not finished: a preempted
@@ -206,40 +206,51 @@ impl Worker {
             let (bytes, lens, asked) = (&mut self.bytes, &mut self.lens, &mut self.asked);
             let (errands, counts) = (&self.errands, &self.counts);
             let mut count = 0u64;
-            let (mut past_now, mut scouted) = (false, true);
+            let (mut last_ns, mut scouted) = (0, true);
             while bytes.len() < BATCH_BYTES {
                 let taken = self.from.ring.drain(1, |record| {
                     scouted &= pass_on(record, asked, errands, counts);
-                    past_now = time_of(record) > now_ns;
+                    last_ns = time_of(record);
                     push(bytes, lens, record);
                 });
                 count += taken as u64;
-                if past_now || taken == 0 && !self.from.ring.is_held_up(&mut patience) {
+                if last_ns > now_ns || taken == 0 && !self.from.ring.is_held_up(&mut patience) {
                     break;
                 }
             }
             counts.records.fetch_add(count, Ordering::Relaxed);
-            let more = bytes.len() >= BATCH_BYTES;
+            let more = bytes.len() >= BATCH_BYTES && last_ns <= now_ns;
             self.send_batch()?;
             if !scouted {
                 return None;
             }
-            if !more || past_now {
+            if !more {
                 break;
             }
+            // A full ring is many batches: what waits for the clock must not pile up meanwhile.
+            self.losses(false)?;
+            self.messages.send(Message::Tick(last_ns)).ok()?;
         }
         if statistics {
             for message in self.from.log.read() {
                 self.messages.send(Message::Note(message)).ok()?;
             }
         }
+        self.losses(statistics)?;
+        self.messages.send(Message::Tick(now_ns)).ok()
+    }
+
+    /// Tells of losses since the last time. That comes before the tick: whoever hears of a loss
+    /// takes it to have happened after the tick before.
+    fn losses(&mut self, statistics: bool) -> Option<()> {
+        let time_ns = monotonic_ns();
         // A failed reading is tried again in the next round: the counters only grow.
         if let Ok(losses) = self.from.losses.read(statistics)
             && !losses.is_none()
         {
-            self.messages.send(Message::Losses { time_ns: now_ns, losses }).ok()?;
+            self.messages.send(Message::Losses { time_ns, losses }).ok()?;
         }
-        self.messages.send(Message::Tick(now_ns)).ok()
+        Some(())
     }
 
     fn send_batch(&mut self) -> Option<()> {

@@ -1,6 +1,6 @@
 //! Who waits on which futex address: a hint at what the address is for.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// Addresses that are remembered.
 const MAX_ADDRESSES: usize = 65_536;

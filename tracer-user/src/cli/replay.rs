@@ -28,12 +28,12 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut viewed_ns = 0;
     while let Some(input) = reader.read() {
         pipeline.push(input, &mut out);
+        view.take(&out);
+        out.clear();
         if let Input::Tick { now_ns } = input
             && now_ns.saturating_sub(viewed_ns) >= VIEW_EVERY_NS
         {
             viewed_ns = now_ns;
-            view.take(&out);
-            out.clear();
             let open = if view.wants_open() { pipeline.open() } else { Vec::new() };
             view.tick(now_ns, &open, &pipeline.health());
         }

@@ -40,8 +40,9 @@ use crate::{
     timeline::model::Timeline,
 };
 
-/// Messages between the threads: batches of up to a MiB, so this bounds their memory too.
-const MESSAGES: usize = 64;
+/// Messages between the threads, batches of a quarter of a MiB among them: what is beyond waits in
+/// the ring, whose memory is there anyway.
+const MESSAGES: usize = 16;
 /// Things to look up.
 const ERRANDS: usize = 65_536;
 /// How often the view moves on.
@@ -264,7 +265,10 @@ impl Session<'_> {
         let mut silence_said: Option<Instant> = None;
         while !self.is_over(began) {
             match self.live.messages.recv_timeout(VIEW_EVERY) {
-                Ok(message) => self.feed.take(message),
+                Ok(message) => {
+                    self.feed.take(message);
+                    self.hand_on();
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("a thread of the agent has ended"),
             }
@@ -311,6 +315,14 @@ impl Session<'_> {
             || only_pids && self.feed.ready && self.targets() == 0
     }
 
+    /// Hands on the timelines that are done.
+    fn hand_on(&mut self) {
+        self.view.take(&self.feed.out);
+        self.outlets.take(&self.feed.out);
+        self.resident.take(&self.feed.out);
+        self.feed.out.clear();
+    }
+
     fn show(&mut self) {
         for note in std::mem::take(&mut self.feed.notes) {
             self.view.note(&note);
@@ -324,11 +336,7 @@ impl Session<'_> {
                 n => self.view.note(&format!("tracing {n} processes ({words})")),
             }
         }
-        self.view.take(&self.feed.out);
-        self.outlets.take(&self.feed.out);
-        self.resident.take(&self.feed.out);
         self.outlets.asked(&self.feed.pipeline.take_outgoing());
-        self.feed.out.clear();
         let happenings = self.feed.pipeline.happenings();
         happenings.iter().for_each(|happening| self.resident.recorder.happened(happening));
         self.outlets.happened(&happenings);

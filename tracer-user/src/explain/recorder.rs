@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use compact_str::{CompactString, format_compact};
+
 use super::sample::{SLOT_NS, Slot};
 use crate::{
     export::route::{RouteClass, route_class, route_label},
@@ -21,7 +23,7 @@ const MAX_HAPPENINGS: usize = 1_024;
 const OTHER: &str = "other";
 
 /// Service, and method with route.
-pub type RouteKey = (String, String);
+pub type RouteKey = (CompactString, CompactString);
 
 /// What is held, for those who watch over memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,12 +75,12 @@ impl FlightRecorder {
     fn key(&self, timeline: &Timeline) -> RouteKey {
         let key = (
             timeline.service.clone(),
-            format!("{} {}", timeline.method, route_label(&timeline.route)),
+            format_compact!("{} {}", timeline.method, route_label(&timeline.route)),
         );
         if self.routes.len() < MAX_ROUTES || self.routes.contains_key(&key) {
             key
         } else {
-            (OTHER.to_owned(), OTHER.to_owned())
+            (OTHER.into(), OTHER.into())
         }
     }
 

@@ -150,7 +150,7 @@ impl Slow {
     pub(super) fn of(timeline: &Timeline) -> Self {
         let longest = timeline.phases.iter().max_by_key(|phase| phase.duration_ns);
         Self {
-            trace_id: timeline.trace_id.clone(),
+            trace_id: timeline.trace_id.to_string(),
             start_unix_ns: timeline.start_unix_ns,
             duration_ns: timeline.duration_ns,
             phase: longest.map_or("", |phase| phase.phase.as_str()).to_owned(),

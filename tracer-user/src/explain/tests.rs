@@ -2,7 +2,9 @@
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use super::*;
-use crate::timeline::model::{Arrival, Method, Now, Outcome, Phase, PhaseName, Timeline};
+use crate::timeline::model::{
+    Arrival, Method, Now, Outcome, Phase, PhaseName, SpanId, Timeline, TraceId,
+};
 
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -20,7 +22,7 @@ pub fn request(route: &str, end_ns: u64, phases: &[(PhaseName, u64)]) -> Timelin
                 method: Method::Observed,
                 lower_ns: *ns,
                 upper_ns: *ns,
-                detail: String::new(),
+                detail: "".into(),
             };
             offset_ns += ns;
             phase
@@ -31,18 +33,18 @@ pub fn request(route: &str, end_ns: u64, phases: &[(PhaseName, u64)]) -> Timelin
         pod: None,
         nvml: None,
         schema: 1,
-        trace_id: format!("{end_ns:032x}"),
-        span_id: format!("{end_ns:016x}"),
+        trace_id: TraceId(end_ns.into()),
+        span_id: SpanId(end_ns),
         parent_span_id: None,
-        service: "server".to_owned(),
+        service: "server".into(),
         pid: 7,
-        protocol: "http/1.1".to_owned(),
-        method: "POST".to_owned(),
-        route: route.to_owned(),
+        protocol: "http/1.1",
+        method: "POST".into(),
+        route: route.into(),
         status: Some(200),
         outcome: Some(Outcome::Ok),
         open: false,
-        peer: String::new(),
+        peer: None,
         arrival: Arrival::Socket,
         start_unix_ns: end_ns.saturating_sub(offset_ns),
         start_monotonic_ns: end_ns.saturating_sub(offset_ns),

@@ -167,10 +167,10 @@ impl Windows {
             .map(|(phase, (now, before))| Share { phase: phase.as_str().to_owned(), now, before })
             .collect();
         shares.sort_by(|a, b| b.now.total_cmp(&a.now).then(b.before.total_cmp(&a.before)));
-        let (service, route) = key.clone();
+        let (service, route) = key;
         Some(RouteWhy {
-            service,
-            route,
+            service: service.to_string(),
+            route: route.to_string(),
             phase: excess(&now, &before),
             now: now.figures(),
             before: before.figures(),
@@ -221,8 +221,8 @@ fn queue(open: &[Timeline]) -> QueueWhy {
     let mut oldest: Vec<&Timeline> = open.iter().collect();
     oldest.sort_by(|a, b| b.duration_ns.cmp(&a.duration_ns).then(a.span_id.cmp(&b.span_id)));
     let oldest = oldest.into_iter().take(SLOWEST_TOLD).map(|timeline| OpenWhy {
-        trace_id: timeline.trace_id.clone(),
-        service: timeline.service.clone(),
+        trace_id: timeline.trace_id.to_string(),
+        service: timeline.service.to_string(),
         pid: timeline.pid,
         route: format!("{} {}", timeline.method, route_label(&timeline.route)),
         age_ns: timeline.duration_ns,

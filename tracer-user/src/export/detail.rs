@@ -63,7 +63,7 @@ fn facts(timeline: &Timeline, style: Style, out: &mut String) {
     };
     let mut pieces = vec![
         format!("{} pid {}", timeline.service, timeline.pid),
-        timeline.protocol.clone(),
+        timeline.protocol.to_owned(),
         format!("at {}", text::date_time(timeline.start_unix_ns)),
         arrival.to_owned(),
         format!(
@@ -72,8 +72,8 @@ fn facts(timeline: &Timeline, style: Style, out: &mut String) {
             text::bytes(timeline.response_bytes)
         ),
     ];
-    if !timeline.peer.is_empty() {
-        pieces.push(format!("from {}", timeline.peer));
+    if let Some(peer) = timeline.peer {
+        pieces.push(format!("from {peer}"));
     }
     if let Some(rtt) = timeline.tcp_rtt_ns {
         pieces.push(format!("rtt {}", text::duration(rtt, style.unicode)));

@@ -133,7 +133,7 @@ impl Proc {
                 let (lower, upper, helps) = narrowed((op.lower_ns, op.upper_ns), bounds);
                 if helps {
                     (op.lower_ns, op.upper_ns) = (lower, upper);
-                    changed.push((Subject::Op(op.id), op.end_ns, lower, upper));
+                    changed.push((op.subject(), op.end_ns, lower, upper));
                 }
             }
         }

@@ -140,7 +140,14 @@ pub struct Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// An operation.
-    Op(u64),
+    Op {
+        /// Its id.
+        id: u64,
+        /// Thread that enqueued it.
+        tid: u32,
+        /// Entry of the (first) enqueuing call, ns.
+        enqueue_ns: u64,
+    },
     /// A step.
     Step(u64),
 }

@@ -14,7 +14,8 @@ const KEEP_NS: u64 = 2_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Completed {
     pub(super) stream: StreamId,
-    pub(super) id: u64,
+    id: u64,
+    tid: u32,
     pub(super) class: Class,
     pub(super) enqueue_ns: u64,
     pub(super) exit_ns: u64,
@@ -31,6 +32,7 @@ impl Completed {
         Self {
             stream,
             id: done.op.id,
+            tid: done.op.tid,
             class: done.op.class(),
             enqueue_ns: done.op.enqueue_first_ns,
             exit_ns: done.op.exit_ns.unwrap_or(done.latest_end_ns),
@@ -40,6 +42,11 @@ impl Completed {
             upper_ns: done.upper_ns,
             lost: done.op.lost,
         }
+    }
+
+    /// What a refinement of it speaks of.
+    pub(super) fn subject(&self) -> Subject {
+        Subject::Op { id: self.id, tid: self.tid, enqueue_ns: self.enqueue_ns }
     }
 
     /// Whether it was enqueued between two records.

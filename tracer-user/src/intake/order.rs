@@ -16,6 +16,9 @@ use super::{
 /// How far the clock must be past an event before it is released, ns.
 pub const MARGIN_NS: u64 = 2_000_000;
 
+/// Room that is kept for events to come while none waits.
+const KEPT_SLOTS: usize = 16_384;
+
 /// How much may wait. Beyond it the oldest events are released before their time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -54,6 +57,9 @@ pub struct Orderer {
     arrivals: u64,
     limits: Limits,
     watermark_ns: u64,
+    /// The clock has moved on, and not everything that is due since has been handed out.
+    ticked: bool,
+    finished: bool,
     released_ns: u64,
     counts: OrderCounts,
 }
@@ -64,8 +70,8 @@ impl Orderer {
         Self { limits, ..Self::default() }
     }
 
-    /// Takes an event in. Releases the oldest where there is no room for all.
-    pub fn push(&mut self, event: Event, out: &mut Vec<Event>) {
+    /// Takes an event in.
+    pub fn push(&mut self, event: Event) {
         self.payload_bytes += payload_len(&event);
         let time_ns = event.time_ns;
         let slot = match self.free.pop() {
@@ -80,27 +86,30 @@ impl Orderer {
         }
         self.waiting.push(Reverse((time_ns, self.arrivals, slot)));
         self.arrivals += 1;
-        while self.waiting.len() > self.limits.events
-            || self.payload_bytes > self.limits.payload_bytes
-        {
-            if !self.release(out) {
-                break;
-            }
-            self.counts.early += 1;
-        }
     }
 
-    /// The clock stands at `now_ns`: releases everything that lies [`MARGIN_NS`] or more before.
-    pub fn tick(&mut self, now_ns: u64, out: &mut Vec<Event>) {
+    /// The clock stands at `now_ns`: everything that lies [`MARGIN_NS`] or more before is due.
+    pub fn tick(&mut self, now_ns: u64) {
         self.watermark_ns = self.watermark_ns.max(now_ns.saturating_sub(MARGIN_NS));
-        while self.waiting.peek().is_some_and(|Reverse(next)| next.0 <= self.watermark_ns) {
-            self.release(out);
-        }
+        self.ticked = true;
     }
 
-    /// Releases everything.
-    pub fn finish(&mut self, out: &mut Vec<Event>) {
-        while self.release(out) {}
+    /// Everything is due.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// The earliest event, if it is due, or there is no room for all that wait.
+    pub fn next_due(&mut self) -> Option<Event> {
+        let due = |Reverse(next): &Reverse<(u64, u64, usize)>| next.0 <= self.watermark_ns;
+        self.ticked &= self.waiting.peek().is_some_and(due);
+        if self.ticked || self.finished {
+            return self.release();
+        }
+        let full = self.waiting.len() > self.limits.events
+            || self.payload_bytes > self.limits.payload_bytes;
+        self.counts.early += u64::from(full);
+        if full { self.release() } else { None }
     }
 
     /// Everything up to this time has been released, ns; what comes before it from now on is late.
@@ -118,11 +127,15 @@ impl Orderer {
         self.counts
     }
 
-    /// Releases the oldest event, if there is one.
-    fn release(&mut self, out: &mut Vec<Event>) -> bool {
-        let Some(Reverse((time_ns, _, slot))) = self.waiting.pop() else { return false };
-        let Some(event) = self.slots.get_mut(slot).and_then(Option::take) else { return false };
+    /// Releases the earliest event, if there is one.
+    fn release(&mut self) -> Option<Event> {
+        let Reverse((time_ns, _, slot)) = self.waiting.pop()?;
+        let event = self.slots.get_mut(slot).and_then(Option::take)?;
         self.free.push(slot);
+        if self.waiting.is_empty() && self.slots.len() > KEPT_SLOTS {
+            (self.slots, self.free) = (Vec::new(), Vec::new());
+            self.waiting.shrink_to(KEPT_SLOTS);
+        }
         self.payload_bytes = self.payload_bytes.saturating_sub(payload_len(&event));
         if time_ns < self.released_ns {
             self.counts.late += 1;
@@ -131,8 +144,7 @@ impl Orderer {
             }
         }
         self.released_ns = self.released_ns.max(time_ns);
-        out.push(event);
-        true
+        Some(event)
     }
 }
 
@@ -196,28 +208,32 @@ impl Intake {
         Self { order: Orderer::new(limits), ..Self::default() }
     }
 
-    /// Takes one input in and appends to `out` the events that are due. Only ticks make events
-    /// due, save when too many wait.
-    pub fn push(&mut self, input: Input<'_>, out: &mut Vec<Event>) {
+    /// Takes one input in. Only ticks make events due, save when too many wait.
+    pub fn push(&mut self, input: Input<'_>) {
         match input {
             // What NVML tells is kept by its own times.
             Input::Start(_) | Input::Nvml { .. } => {}
-            Input::Record(record) => self.record(record, out),
+            Input::Record(record) => self.record(record),
             Input::Fact { time_ns, fact } => {
                 let what = What::Proc(fact.clone());
-                self.order.push(Event { time_ns, pid: process_of(fact), tid: 0, what }, out);
+                self.order.push(Event { time_ns, pid: process_of(fact), tid: 0, what });
             }
             Input::Losses { time_ns, losses } => {
                 let what = What::Loss(losses);
-                self.order.push(Event { time_ns, pid: 0, tid: 0, what }, out);
+                self.order.push(Event { time_ns, pid: 0, tid: 0, what });
             }
-            Input::Tick { now_ns } => self.order.tick(now_ns, out),
+            Input::Tick { now_ns } => self.order.tick(now_ns),
         }
     }
 
-    /// The session is over: appends everything that still waits.
-    pub fn finish(&mut self, out: &mut Vec<Event>) {
-        self.order.finish(out);
+    /// The session is over: everything that still waits is due.
+    pub fn finish(&mut self) {
+        self.order.finish();
+    }
+
+    /// The next event in the order of time that is due. To be asked until there is none.
+    pub fn next_due(&mut self) -> Option<Event> {
+        self.order.next_due()
     }
 
     /// Everything up to this time has been released, ns.
@@ -235,10 +251,10 @@ impl Intake {
         }
     }
 
-    fn record(&mut self, record: &[u8], out: &mut Vec<Event>) {
+    fn record(&mut self, record: &[u8]) {
         self.records += 1;
         match decode(record) {
-            Ok(Decoded::Event(event)) => self.order.push(event, out),
+            Ok(Decoded::Event(event)) => self.order.push(event),
             Ok(Decoded::Nothing) => {}
             Err(error) => {
                 self.bad_records += 1;

@@ -305,8 +305,8 @@ proptest! {
     #[test]
     fn whatever_comes_every_timeline_tiles(steps in session()) {
         let (closed, open) = run(&steps);
-        let mut ids: Vec<&str> =
-            closed.iter().chain(&open).map(|timeline| timeline.span_id.as_str()).collect();
+        let mut ids: Vec<_> =
+            closed.iter().chain(&open).map(|timeline| timeline.span_id).collect();
         for timeline in closed.iter().chain(&open) {
             prop_assert!(tiles(&timeline.phases, timeline.duration_ns), "{timeline:?}");
             prop_assert_eq!(timeline.complete, timeline.incomplete.is_empty());

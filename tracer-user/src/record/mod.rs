@@ -23,17 +23,17 @@ pub fn fuzz(data: &[u8]) {
     let Ok(mut reader) = Reader::new(data) else { return };
     let mut redactors = [redact::Redactor::new(false), redact::Redactor::new(true)];
     let mut intake = Intake::default();
-    let mut events = Vec::new();
     while let Some(input) = reader.read() {
         if let Input::Record(record) = input {
             for redactor in &mut redactors {
                 redactor.redact(&mut record.to_vec());
             }
         }
-        intake.push(input, &mut events);
-        events.clear();
+        intake.push(input);
+        while intake.next_due().is_some() {}
     }
-    intake.finish(&mut events);
+    intake.finish();
+    while intake.next_due().is_some() {}
 }
 
 #[cfg(test)]

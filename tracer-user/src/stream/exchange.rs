@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
+use compact_str::CompactString;
 use serde::Serialize;
+use smallvec::SmallVec;
 
 pub use crate::protocol::trace_context::TraceParent;
 
@@ -83,7 +85,7 @@ pub enum Role {
 /// Threads, in the order in which they came; the first 16 are told apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tids {
-    list: Vec<u32>,
+    list: SmallVec<[u32; 2]>,
     more: bool,
 }
 
@@ -144,9 +146,9 @@ pub struct Exchange {
     /// `http/1.1` or `http/1.0`, as the request says it, or else the response.
     pub protocol: &'static str,
     /// Method, `?` where the request's first line was not seen.
-    pub method: String,
+    pub method: CompactString,
     /// Path without query, `?` where it was not seen.
-    pub route: String,
+    pub route: CompactString,
     /// Status of the final response, where its first line was seen.
     pub status: Option<u16>,
     /// Caller's trace.
@@ -167,7 +169,7 @@ pub struct Exchange {
     pub last_write: Option<Stamp>,
     /// Entry and exit of each call that took bytes of the final response, ns; at most
     /// `Limits::writes` of them.
-    pub writes: Vec<(u64, u64)>,
+    pub writes: SmallVec<[(u64, u64); 1]>,
     /// Threads that moved the request.
     pub readers: Tids,
     /// Threads that moved the response, interim ones included.

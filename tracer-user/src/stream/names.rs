@@ -1,7 +1,9 @@
 //! Which descriptors name which connections.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+
+use foldhash::HashMap;
 
 /// What a descriptor names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

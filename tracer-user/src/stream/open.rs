@@ -1,5 +1,7 @@
 //! One exchange while it is open.
 
+use smallvec::SmallVec;
+
 use super::arrival::Answer;
 use super::context::{Call, Context, Shared};
 use super::exchange::{Exchange, Out, Stamp, Tids, reason};
@@ -32,8 +34,8 @@ impl Open {
             peer: ctx.peer,
             seq_on_conn: seq,
             protocol: "http/1.1",
-            method: "?".to_owned(),
-            route: "?".to_owned(),
+            method: "?".into(),
+            route: "?".into(),
             status: None,
             trace_parent: None,
             established_ns: ctx.established_ns.filter(|_| first),
@@ -43,7 +45,7 @@ impl Open {
             last_read: stamp,
             first_write: None,
             last_write: None,
-            writes: Vec::new(),
+            writes: SmallVec::new(),
             readers: Tids::default(),
             writers: Tids::default(),
             request_bytes: 0,

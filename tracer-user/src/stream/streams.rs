@@ -1,7 +1,8 @@
 //! Events in, exchanges out.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
+
+use foldhash::HashMap;
 
 use super::conn::{Conn, Family, side_of};
 use super::context::{Cause, Shared};

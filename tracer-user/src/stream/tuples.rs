@@ -1,7 +1,9 @@
 //! Connections as the TCP stack knows them: by addresses, before and after they are accepted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+
+use foldhash::HashMap;
 
 use super::arrival::Arrivals;
 use super::limits::{Counters, Limits};

@@ -1,9 +1,13 @@
 //! One request and what surrounds it → one timeline.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use compact_str::CompactString;
+use foldhash::HashMap;
 
 use super::{
     chunks,
+    ids::{self, SpanId, TraceId},
     losses::Losses,
     model::{
         Arrival, Evidence, GpuSummary, KernelCount, Link, Method, OperationBounds, Phase,
@@ -17,7 +21,6 @@ use super::{
 use crate::{
     cause::{Causes, Path, Request, Segment},
     gpu::{self, OpDone, OpKind, Wait, WaitPhase},
-    mix::mix,
     stream::{self, Exchange},
 };
 
@@ -51,7 +54,7 @@ pub struct Context<'a> {
     /// Other requests of the process around that time.
     pub neighbours: &'a Neighbours,
     /// Name of the process's executable.
-    pub service: &'a str,
+    pub service: &'a CompactString,
     /// Its container, and its pod's uid.
     pub place: (Option<&'a str>, Option<&'a str>),
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, ns.
@@ -108,7 +111,12 @@ pub fn build(
         path.segments.retain(|segment| segment.evidence == Evidence::SameThread);
     }
     let found = find_work(exchange, &request, &path, context);
-    let mut stretches = found.stretches;
+    let forgotten_ns = context.horizon_ns.max(context.causes.floor_ns());
+    let mut stretches = vec![Stretch {
+        detail: "horizon".into(),
+        ..Stretch::observed(PhaseName::Unattributed, from_ns, forgotten_ns)
+    }];
+    stretches.extend(found.stretches);
     // What has not returned is known from outside only.
     stretches.extend(context.current.iter().filter_map(|current| current.stretch.clone()));
     // Waits were laid first: a GPU phase wins over the write that happens to surround it.
@@ -119,23 +127,17 @@ pub fn build(
         exchange.last_read.exit_ns,
         from_ns.min(end_ns),
     ));
-    stretches.extend(path.stretches.iter().cloned());
-    stretches.extend(path.segments.iter().filter(|s| s.evidence == Evidence::Ambiguous).map(|s| {
-        let (from, to) = (s.from_ns, s.to_ns);
-        Stretch {
+    let ambiguous: Vec<Stretch> = path
+        .segments
+        .iter()
+        .filter(|segment| segment.evidence == Evidence::Ambiguous)
+        .map(|segment| Stretch {
             detail: "ambiguous".into(),
-            ..Stretch::observed(PhaseName::Unattributed, from, to)
-        }
-    }));
-    let forgotten_ns = context.horizon_ns.max(context.causes.floor_ns());
-    stretches.insert(
-        0,
-        Stretch {
-            detail: "horizon".into(),
-            ..Stretch::observed(PhaseName::Unattributed, from_ns, forgotten_ns)
-        },
-    );
-    let mut phases = tile(start_ns, end_ns, &stretches);
+            ..Stretch::observed(PhaseName::Unattributed, segment.from_ns, segment.to_ns)
+        })
+        .collect();
+    let laid = stretches.iter().chain(&path.stretches).chain(&ambiguous);
+    let mut phases = tile(start_ns, end_ns, laid);
     place_cpu(&mut phases);
     let chunks = chunks::summarise(exchange, start_ns, &phases);
     let mut incomplete = exchange.incomplete.clone();
@@ -149,27 +151,24 @@ pub fn build(
     }
     incomplete.sort_unstable();
     incomplete.dedup();
-    let ids = ids(context.seed, exchange.id);
-    let trace_id =
-        exchange.trace_parent.map_or(ids.0, |parent| u128::from_be_bytes(parent.trace_id));
+    let (own_trace, span_id) = ids::of(context.seed, exchange.id);
+    let caller = exchange.trace_parent;
     let timeline = Timeline {
         schema: SCHEMA,
-        trace_id: format!("{trace_id:032x}"),
-        span_id: format!("{:016x}", ids.1),
-        parent_span_id: exchange
-            .trace_parent
-            .map(|parent| format!("{:016x}", u64::from_be_bytes(parent.span_id))),
-        service: context.service.to_owned(),
+        trace_id: caller.map_or(own_trace, |caller| TraceId(u128::from_be_bytes(caller.trace_id))),
+        span_id,
+        parent_span_id: caller.map(|caller| SpanId(u64::from_be_bytes(caller.span_id))),
+        service: context.service.clone(),
         pid: exchange.pid,
         container: context.place.0.map(str::to_owned),
         pod: context.place.1.map(str::to_owned),
-        protocol: exchange.protocol.to_owned(),
+        protocol: exchange.protocol,
         method: exchange.method.clone(),
         route: exchange.route.clone(),
         status: exchange.status,
         outcome: exchange.outcome.filter(|_| now_ns.is_none()),
         open: now_ns.is_some(),
-        peer: exchange.peer.map(|peer| peer.to_string()).unwrap_or_default(),
+        peer: exchange.peer,
         arrival,
         start_unix_ns: start_ns.saturating_add_signed(context.realtime_offset_ns),
         start_monotonic_ns: start_ns,
@@ -191,22 +190,22 @@ pub fn build(
 }
 
 /// The phases of the host side, in order of precedence.
-fn host_stretches(exchange: &Exchange, start_ns: u64, end_ns: u64) -> Vec<Stretch> {
+fn host_stretches(
+    exchange: &Exchange,
+    start_ns: u64,
+    end_ns: u64,
+) -> impl Iterator<Item = Stretch> {
     let first_read = exchange.first_read.exit_ns;
     let accepted =
         exchange.accepted_ns.unwrap_or(start_ns).clamp(start_ns, first_read.max(start_ns));
-    let mut stretches = vec![
+    let send = |(enter, exit): &(u64, u64)| Stretch::observed(PhaseName::Send, *enter, *exit);
+    [
         Stretch::observed(PhaseName::AcceptQueue, start_ns, accepted),
         Stretch::observed(PhaseName::SocketWait, accepted, first_read),
         Stretch::observed(PhaseName::Receive, first_read, exchange.last_read.exit_ns.min(end_ns)),
-    ];
-    stretches.extend(
-        exchange
-            .writes
-            .iter()
-            .map(|(enter, exit)| Stretch::observed(PhaseName::Send, *enter, *exit)),
-    );
-    stretches
+    ]
+    .into_iter()
+    .chain(exchange.writes.iter().map(send))
 }
 
 #[derive(Default)]
@@ -299,7 +298,7 @@ fn by_overlap(
     let alone = |wait: &&Wait| {
         wait.enter_ns >= from_ns && context.neighbours.alone(exchange, wait.enter_ns, wait.exit_ns)
     };
-    let waits: Vec<&Wait> = work.waits(from_ns, to_ns).filter(alone).collect();
+    let waits: Vec<&Wait> = work.waits(from_ns, to_ns).into_iter().filter(alone).collect();
     let mut ops: Vec<&OpDone> = Vec::new();
     let mut tids: Vec<u32> = waits.iter().map(|wait| wait.tid).collect();
     tids.sort_unstable();
@@ -383,7 +382,7 @@ fn place_cpu(phases: &mut [Phase]) {
         } else {
             "between"
         }
-        .to_owned();
+        .into();
     }
 }
 
@@ -417,7 +416,7 @@ fn method(method: gpu::Method) -> Method {
 fn summarise(ops: &[&OpDone], context: &Context<'_>) -> GpuSummary {
     let mut summary = GpuSummary::default();
     let mut bounds: BTreeMap<(OpKind, Method), OperationBounds> = BTreeMap::new();
-    let mut kernels: HashMap<u64, u64> = HashMap::new();
+    let mut kernels: HashMap<u64, u64> = HashMap::default();
     for done in ops {
         let op = &done.op;
         match op.kind {
@@ -467,14 +466,4 @@ fn top(kernels: HashMap<u64, u64>, context: &Context<'_>) -> Vec<KernelCount> {
     top.sort_by_key(|kernel| std::cmp::Reverse(kernel.launches));
     top.truncate(MAX_KERNELS);
     top
-}
-
-/// Ids of a request: the same for the same session and request, on every replay.
-fn ids(seed: [u8; 16], exchange: u64) -> (u128, u64) {
-    let (a, b) = seed.split_at(8);
-    let half = |bytes: &[u8]| bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-    let first = mix(half(a) ^ exchange.wrapping_mul(3).wrapping_add(1));
-    let second = mix(half(b) ^ exchange.wrapping_mul(3).wrapping_add(2));
-    let span = mix(first ^ second ^ exchange.wrapping_mul(3));
-    (u128::from(first) << 64 | u128::from(second) | 1, span | 1)
 }

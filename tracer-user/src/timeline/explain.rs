@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::model::{Evidence, Timeline};
+use super::model::{Evidence, SpanId, Timeline, TraceId};
 use crate::{
     cause::{
         Causes, Note, Path,
@@ -150,9 +150,9 @@ fn edges(story: &ThreadStory) -> impl Iterator<Item = Handover> + '_ {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Trace id.
-    pub trace_id: String,
+    pub trace_id: TraceId,
     /// Span id.
-    pub span_id: String,
+    pub span_id: SpanId,
     /// Method and route, as the client sent them.
     pub request: String,
     /// Duration, ns.
@@ -162,8 +162,8 @@ pub struct Candidate {
 impl Candidate {
     fn new(timeline: &Timeline) -> Self {
         Self {
-            trace_id: timeline.trace_id.clone(),
-            span_id: timeline.span_id.clone(),
+            trace_id: timeline.trace_id,
+            span_id: timeline.span_id,
             request: format!("{} {}", timeline.method, timeline.route),
             duration_ns: timeline.duration_ns,
         }
@@ -224,7 +224,8 @@ impl Question {
             self.slowest.truncate(MAX_CANDIDATES - 1);
             self.slowest.insert(at, Candidate::new(timeline));
         }
-        if !timeline.trace_id.starts_with(&self.id) && !timeline.span_id.starts_with(&self.id) {
+        let (trace, span) = (timeline.trace_id.to_string(), timeline.span_id.to_string());
+        if !trace.starts_with(&self.id) && !span.starts_with(&self.id) {
             return;
         }
         self.matching += 1;

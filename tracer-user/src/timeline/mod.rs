@@ -8,6 +8,7 @@ mod chunks;
 mod earliest;
 pub mod explain;
 pub mod figures;
+pub mod ids;
 mod losses;
 pub mod model;
 mod neighbours;
@@ -15,12 +16,14 @@ mod now;
 pub mod tile;
 mod work;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use build::{Context, build};
+use compact_str::CompactString;
 use earliest::Earliest;
 use explain::{Answer, Explanation, Question};
 use figures::{Figures, Outgoing, Sums};
+use foldhash::HashMap;
 use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
@@ -38,6 +41,12 @@ use crate::{
 
 /// A timeline is built this long after the request's end, ns.
 pub const GRACE_NS: u64 = 1_000_000_000;
+/// While more requests wait than this, the oldest are built earlier: what is kept for them would
+/// otherwise grow with the server's rate.
+const CROWD: usize = 4_096;
+/// … but no earlier than this after their end, ns: what calls tell when they return is there, and
+/// items of work have been given to requests.
+const CROWDED_GRACE_NS: u64 = 300_000_000;
 /// GPU work is kept for requests that are open this long, ns.
 pub const HORIZON_NS: u64 = 30_000_000_000;
 /// Threads' records are kept this much longer where a request is asked for, ns: what its threads
@@ -71,7 +80,7 @@ pub struct Counts {
 
 #[derive(Default)]
 struct Process {
-    service: String,
+    service: CompactString,
     container: Option<String>,
     pod: Option<String>,
     work: Work,
@@ -97,7 +106,7 @@ impl Process {
 
 /// A request that waits for its grace to pass.
 struct Waiting {
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     /// When the response before it on its connection was written, where that was after this
     /// request's first byte was read (a pipelined one), else 0, ns.
     after_ns: u64,
@@ -138,7 +147,7 @@ impl Timelines {
             processes: BTreeMap::new(),
             pending: VecDeque::new(),
             begins: Earliest::default(),
-            answered: HashMap::new(),
+            answered: HashMap::default(),
             losses: Losses::default(),
             gpus: History::default(),
             blind: Losses::default(),
@@ -180,7 +189,7 @@ impl Timelines {
                 if std::mem::take(&mut process.gone) {
                     (process.container, process.pod) = (None, None);
                 }
-                process.service = name.to_owned();
+                process.service = name.into();
                 process.cuda |= cuda;
             }
             ProcFact::Container { pid, container, pod } => {
@@ -280,7 +289,7 @@ impl Timelines {
     }
 
     /// A request has ended.
-    pub fn on_exchange(&mut self, exchange: Exchange) {
+    pub fn on_exchange(&mut self, exchange: Box<Exchange>) {
         self.causes.on_exchange(&exchange);
         if exchange.role == Role::Client {
             self.counts.outgoing += 1;
@@ -310,14 +319,17 @@ impl Timelines {
         out: &mut Vec<Timeline>,
     ) {
         streams.open().for_each(|exchange| self.causes.on_exchange(exchange));
-        self.causes.advance(watermark_ns, watermark_ns.saturating_sub(GRACE_NS));
-        let due =
-            |waiting: &Waiting| waiting.exchange.end_ns.saturating_add(GRACE_NS) <= watermark_ns;
-        if self.pending.front().is_some_and(due) || self.pending.len() > MAX_PENDING {
+        let grace_ns = |waiting| if waiting > CROWD { CROWDED_GRACE_NS } else { GRACE_NS };
+        let settled_ns = watermark_ns.saturating_sub(grace_ns(self.pending.len()));
+        self.causes.advance(watermark_ns, settled_ns);
+        if self.pending.front().is_some_and(|first| first.exchange.end_ns <= settled_ns)
+            || self.pending.len() > MAX_PENDING
+        {
             self.note_open(streams);
         }
         while let Some(first) = self.pending.front() {
-            let in_time = due(first);
+            let grace_ns = grace_ns(self.pending.len());
+            let in_time = first.exchange.end_ns.saturating_add(grace_ns) <= watermark_ns;
             if !in_time && self.pending.len() <= MAX_PENDING {
                 break;
             }
@@ -355,7 +367,7 @@ impl Timelines {
     }
 
     fn note_open(&mut self, streams: &Streams) {
-        let mut by_pid: HashMap<u32, Vec<&Exchange>> = HashMap::new();
+        let mut by_pid: HashMap<u32, Vec<&Exchange>> = HashMap::default();
         for exchange in streams.open().filter(|exchange| exchange.role == Role::Server) {
             by_pid.entry(exchange.pid).or_default().push(exchange);
         }
@@ -510,13 +522,13 @@ impl Timelines {
         gpu: &Gpu,
         then: impl FnOnce(Context<'_>) -> T,
     ) -> T {
-        let nobody = Neighbours::default();
+        let (nobody, nameless) = (Neighbours::default(), CompactString::default());
         let process = self.processes.get(&exchange.pid);
         let kernel_name = |handle| gpu.name_of(exchange.pid, handle).map(str::to_owned);
         let context = Context {
             work: process.filter(|process| process.cuda).map(|process| &process.work),
             neighbours: process.map_or(&nobody, |process| &process.neighbours),
-            service: process.map_or("", |process| process.service.as_str()),
+            service: process.map_or(&nameless, |process| &process.service),
             place: process.map_or((None, None), |process| {
                 (process.container.as_deref(), process.pod.as_deref())
             }),

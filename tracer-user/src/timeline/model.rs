@@ -1,7 +1,11 @@
 //! A timeline: the answer for one request, in the shape that every exporter writes.
 
-use serde::{Deserialize, Serialize};
+use std::{borrow::Cow, net::SocketAddr};
 
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize, Serializer};
+
+pub use super::ids::{SpanId, TraceId};
 use crate::nvml::Joined;
 pub use crate::stream::Outcome;
 
@@ -13,15 +17,15 @@ pub const SCHEMA: u32 = 1;
 pub struct Timeline {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// 32 hexadecimal digits; the incoming `traceparent`'s, where there was one.
-    pub trace_id: String,
-    /// 16 hexadecimal digits.
-    pub span_id: String,
+    /// The incoming `traceparent`'s, where there was one.
+    pub trace_id: TraceId,
+    /// The request's own.
+    pub span_id: SpanId,
     /// The incoming `traceparent`'s span, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parent_span_id: Option<String>,
+    pub parent_span_id: Option<SpanId>,
     /// Name of the process's executable.
-    pub service: String,
+    pub service: CompactString,
     /// Process that answered.
     pub pid: u32,
     /// Its container: the id, or the name where the runtime uses that.
@@ -31,11 +35,11 @@ pub struct Timeline {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// `http/1.1`, `http/1.0`.
-    pub protocol: String,
+    pub protocol: &'static str,
     /// HTTP method, `?` where the request's head was not seen.
-    pub method: String,
+    pub method: CompactString,
     /// Path without query, `?` where it was not seen.
-    pub route: String,
+    pub route: CompactString,
     /// HTTP status, where a response was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -45,8 +49,9 @@ pub struct Timeline {
     /// The request is not answered yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
-    /// The other end of the connection, `address:port`; empty where unknown.
-    pub peer: String,
+    /// The other end of the connection: in JSON `address:port`, empty where unknown.
+    #[serde(serialize_with = "text_or_empty")]
+    pub peer: Option<SocketAddr>,
     /// How the start is known.
     pub arrival: Arrival,
     /// Start, ns since the Unix epoch.
@@ -267,8 +272,8 @@ pub struct Phase {
     /// Most GPU time that the facts allow in it (for other phases: its length), ns.
     pub upper_ns: u64,
     /// More, in words; empty where there is nothing to say.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub detail: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub detail: Cow<'static, str>,
 }
 
 /// Chunks of a streamed response. A chunk is never called a token.
@@ -386,6 +391,13 @@ pub struct GpuSummary {
     /// Calls of the driver that failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_calls: u32,
+}
+
+fn text_or_empty<S: Serializer>(peer: &Option<SocketAddr>, to: S) -> Result<S::Ok, S::Error> {
+    match peer {
+        Some(peer) => to.collect_str(peer),
+        None => to.serialize_str(""),
+    }
 }
 
 fn is_none(n: &u64) -> bool {

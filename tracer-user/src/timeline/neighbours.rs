@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use smallvec::SmallVec;
+
 use crate::stream::Exchange;
 
 /// Requests remembered of one process at most.
@@ -16,7 +18,8 @@ struct Span {
     id: u64,
     from_ns: u64,
     to_ns: u64,
-    tids: Vec<u32>,
+    /// Threads that moved its bytes, sorted.
+    tids: SmallVec<[u32; 4]>,
 }
 
 /// Requests of one process that ended not long ago, and those that are open.
@@ -33,8 +36,8 @@ pub struct Neighbours {
 /// `after_ns`: when the response before it on its connection was written. Pipelined requests are
 /// read together and served one after the other.
 fn span(exchange: &Exchange, after_ns: u64, to_ns: u64) -> Span {
-    let (readers, writers) = (&exchange.readers, &exchange.writers);
-    let mut tids = [readers.as_slice(), writers.as_slice()].concat();
+    let (readers, writers) = (exchange.readers.as_slice(), exchange.writers.as_slice());
+    let mut tids: SmallVec<[u32; 4]> = readers.iter().chain(writers).copied().collect();
     tids.sort_unstable();
     tids.dedup();
     Span { id: exchange.id, from_ns: exchange.first_read.exit_ns.max(after_ns), to_ns, tids }
@@ -66,18 +69,20 @@ impl Neighbours {
         }
     }
 
-    /// Other requests served in a stretch of time; at most [`MAX_SEARCHED`] closed ones are looked
-    /// at, and `false` comes second where there were more.
-    fn others(&self, id: u64, from_ns: u64, to_ns: u64) -> (Vec<&Span>, bool) {
-        let meets = |span: &&Span| span.id != id && span.from_ns < to_ns && span.to_ns > from_ns;
+    /// Whether none of the other requests served in a stretch of time is such a one. At most
+    /// [`MAX_SEARCHED`] closed ones are looked at; where there were more, nobody knows.
+    fn none(&self, id: u64, (from_ns, to_ns): (u64, u64), such: impl Fn(&Span) -> bool) -> bool {
+        let meets = |span: &Span| {
+            span.id != id && span.from_ns < to_ns && span.to_ns > from_ns && such(span)
+        };
         let first = self.closed.partition_point(|span| span.to_ns <= from_ns);
         let last = self
             .closed
             .partition_point(|span| span.to_ns <= to_ns.saturating_add(self.longest_ns))
             .max(first);
-        let all = last - first <= MAX_SEARCHED;
-        let closed = self.closed.range(first..last.min(first + MAX_SEARCHED));
-        (closed.chain(self.open.values()).filter(meets).collect(), all)
+        last - first <= MAX_SEARCHED
+            && !self.open.values().any(meets)
+            && !self.closed.range(first..last).any(meets)
     }
 
     /// The thread that alone read and answered the request, and served nothing else meanwhile.
@@ -91,14 +96,11 @@ impl Neighbours {
             return None;
         }
         let to = exchange.last_write.as_ref().map_or(exchange.end_ns, |write| write.exit_ns);
-        let (others, all) = self.others(exchange.id, own.from_ns, to);
-        let shared = others.iter().any(|other| other.tids.contains(&tid));
-        (all && !shared).then_some(tid)
+        self.none(exchange.id, (own.from_ns, to), |other| other.tids.contains(&tid)).then_some(tid)
     }
 
     /// Whether no other request was served in a stretch of time.
     pub fn alone(&self, exchange: &Exchange, from_ns: u64, to_ns: u64) -> bool {
-        let (others, all) = self.others(exchange.id, from_ns, to_ns);
-        all && others.is_empty()
+        self.none(exchange.id, (from_ns, to_ns), |_| true)
     }
 }

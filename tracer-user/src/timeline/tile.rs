@@ -34,43 +34,50 @@ impl Stretch {
 
 /// Lays stretches over `[start, end]` in the order given: an earlier one keeps what it covers. What
 /// none covers is `unattributed`.
-pub fn tile(start_ns: u64, end_ns: u64, stretches: &[Stretch]) -> Vec<Phase> {
+pub fn tile<'a>(
+    start_ns: u64,
+    end_ns: u64,
+    stretches: impl IntoIterator<Item = &'a Stretch>,
+) -> Vec<Phase> {
     let mut laid = BTreeMap::new();
     for stretch in stretches {
         let from = stretch.from_ns.max(start_ns);
         let to = stretch.to_ns.min(end_ns);
         lay(&mut laid, from, to, stretch);
     }
-    let mut phases = Vec::new();
+    let mut phases = Vec::with_capacity(laid.len() + 1);
     let mut at = start_ns;
-    for stretch in laid.values() {
+    for (from_ns, Laid { to_ns, stretch }) in laid {
         // This one, what is free before it, and what is free behind it must fit.
         if phases.len() + 3 > MAX_PHASES {
-            push(&mut phases, start_ns, &rest(at, end_ns));
+            let rest = Stretch { detail: "too many phases".into(), ..unattributed(at, end_ns) };
+            phases.push(phase(start_ns, at, end_ns, &rest));
             return phases;
         }
-        if stretch.from_ns > at {
-            push(&mut phases, start_ns, &unattributed(at, stretch.from_ns));
+        if from_ns > at {
+            phases.push(phase(start_ns, at, from_ns, &unattributed(at, from_ns)));
         }
-        push(&mut phases, start_ns, stretch);
-        at = stretch.to_ns;
+        phases.push(phase(start_ns, from_ns, to_ns, stretch));
+        at = to_ns;
     }
     if at < end_ns || phases.is_empty() {
-        push(&mut phases, start_ns, &unattributed(at, end_ns));
+        phases.push(phase(start_ns, at, end_ns, &unattributed(at, end_ns)));
     }
     phases
+}
+
+/// What is left of a stretch where it was laid.
+struct Laid<'a> {
+    to_ns: u64,
+    stretch: &'a Stretch,
 }
 
 fn unattributed(from_ns: u64, to_ns: u64) -> Stretch {
     Stretch::observed(PhaseName::Unattributed, from_ns, to_ns)
 }
 
-fn rest(from_ns: u64, to_ns: u64) -> Stretch {
-    Stretch { detail: "too many phases".into(), ..unattributed(from_ns, to_ns) }
-}
-
 /// Adds what earlier stretches, by their begin, leave free of `[from, to)`.
-fn lay(laid: &mut BTreeMap<u64, Stretch>, from: u64, to: u64, stretch: &Stretch) {
+fn lay<'a>(laid: &mut BTreeMap<u64, Laid<'a>>, from: u64, to: u64, stretch: &'a Stretch) {
     let mut at = from;
     if let Some((_, before)) = laid.range(..=from).next_back() {
         at = at.max(before.to_ns);
@@ -78,31 +85,32 @@ fn lay(laid: &mut BTreeMap<u64, Stretch>, from: u64, to: u64, stretch: &Stretch)
     if at >= to {
         return;
     }
-    let inside: Vec<(u64, u64)> = laid.range(at..to).map(|(_, s)| (s.from_ns, s.to_ns)).collect();
+    let inside: Vec<(u64, u64)> = laid.range(at..to).map(|(from, s)| (*from, s.to_ns)).collect();
     for (begin, end) in inside.into_iter().chain([(to, to)]) {
         if begin > at {
-            laid.insert(at, Stretch { from_ns: at, to_ns: begin, ..stretch.clone() });
+            laid.insert(at, Laid { to_ns: begin, stretch });
         }
         at = at.max(end);
     }
 }
 
-fn push(phases: &mut Vec<Phase>, start_ns: u64, stretch: &Stretch) {
-    let length = stretch.to_ns - stretch.from_ns;
+/// The part of a stretch from `from_ns` to `to_ns`.
+fn phase(start_ns: u64, from_ns: u64, to_ns: u64, stretch: &Stretch) -> Phase {
+    let length = to_ns - from_ns;
     let (lower_ns, upper_ns) = match stretch.bounds {
         // A stretch that was cut cannot hold more than its own length.
         Some((lower, upper)) => (lower.min(length), upper),
         None => (length, length),
     };
-    phases.push(Phase {
+    Phase {
         phase: stretch.phase,
-        offset_ns: stretch.from_ns - start_ns,
+        offset_ns: from_ns - start_ns,
         duration_ns: length,
         method: stretch.method,
         lower_ns,
         upper_ns: upper_ns.max(lower_ns),
-        detail: stretch.detail.clone().into_owned(),
-    });
+        detail: stretch.detail.clone(),
+    }
 }
 
 /// Whether the phases are sorted, contiguous and sum to the duration.

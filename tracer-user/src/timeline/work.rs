@@ -1,8 +1,8 @@
 //! What the GPU room found, kept until the requests that it may belong to are closed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::gpu::{Failure, OpDone, Out, Step, Subject, Wait};
+use crate::gpu::{Failure, OpDone, Out, Refine, Step, Subject, Wait};
 
 /// What is kept of one process at most.
 const MAX_OPS: usize = 262_144;
@@ -13,75 +13,110 @@ const MAX_FAILURES: usize = 4_096;
 /// GPU work of one process.
 #[derive(Default)]
 pub struct Work {
-    /// By thread and entry of the enqueuing call: one thread's work in a stretch of time is one
-    /// range.
-    ops: BTreeMap<(u32, u64, u64), OpDone>,
-    op_keys: HashMap<u64, (u32, u64, u64)>,
-    op_order: VecDeque<u64>,
-    /// By end and thread: a thread's waits do not overlap, so that names one.
-    waits: BTreeMap<(u64, u32), Wait>,
-    /// The same names, by thread and end.
-    by_thread: BTreeSet<(u32, u64)>,
-    steps: HashMap<u64, Step>,
-    step_order: VecDeque<u64>,
+    threads: BTreeMap<u32, Thread>,
+    ops: usize,
+    waits: usize,
+    /// In the order of their ids.
+    steps: VecDeque<Step>,
     failures: VecDeque<Failure>,
     evicted: u64,
+}
+
+/// What one thread enqueued and waited for. All of it comes nearly in order.
+#[derive(Default)]
+struct Thread {
+    /// In the order of the entries of the enqueuing calls.
+    ops: VecDeque<OpDone>,
+    /// In the order of their ends. A thread's waits do not overlap, so an end names one.
+    waits: VecDeque<Wait>,
+}
+
+impl Thread {
+    fn add_op(&mut self, op: OpDone) {
+        let later = |other: &&OpDone| other.op.enqueue_first_ns > op.op.enqueue_first_ns;
+        let at = self.ops.len() - self.ops.iter().rev().take_while(later).count();
+        self.ops.insert(at, op);
+    }
+
+    /// `false` where it replaced one that was told before.
+    fn add_wait(&mut self, wait: Wait) -> bool {
+        let later = |other: &&Wait| other.exit_ns > wait.exit_ns;
+        let at = self.waits.len() - self.waits.iter().rev().take_while(later).count();
+        match self.waits.get_mut(at.wrapping_sub(1)).filter(|other| other.exit_ns == wait.exit_ns) {
+            Some(told) => *told = wait,
+            None => {
+                self.waits.insert(at, wait);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn ops(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &OpDone> {
+        let first = self.ops.partition_point(|op| op.op.enqueue_first_ns < from_ns);
+        self.ops.range(first..).take_while(move |op| op.op.enqueue_first_ns <= to_ns)
+    }
+
+    fn waits(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Wait> {
+        let first = self.waits.partition_point(|wait| wait.exit_ns < from_ns);
+        self.waits.range(first..).take_while(move |wait| wait.exit_ns <= to_ns)
+    }
 }
 
 impl Work {
     /// Takes a finding in; the pid in it is this process's.
     pub fn add(&mut self, out: Out) {
         match out {
-            Out::Op(op) => self.add_op(op),
+            Out::Op(op) => {
+                self.ops += 1;
+                self.threads.entry(op.op.tid).or_default().add_op(op);
+            }
             Out::Step(step) => {
-                self.step_order.push_back(step.id);
-                self.steps.insert(step.id, step);
+                let at = self.steps.len()
+                    - self.steps.iter().rev().take_while(|other| other.id > step.id).count();
+                // Whose they are is asked of the operations.
+                let (tids, ops, after) = (Vec::new(), Vec::new(), Vec::new());
+                self.steps.insert(at, Step { tids, ops, after, ..step });
             }
             Out::Wait(wait) => {
                 // One that is told again, when its name is taken back, replaces the first.
-                self.by_thread.insert((wait.tid, wait.exit_ns));
-                self.waits.insert((wait.exit_ns, wait.tid), wait);
+                let thread = self.threads.entry(wait.tid).or_default();
+                self.waits += usize::from(thread.add_wait(wait));
             }
-            Out::Refine(refine) => match refine.subject {
-                Subject::Op(id) => {
-                    let found = self.op_keys.get(&id).and_then(|key| self.ops.get_mut(key));
-                    if let Some(op) = found {
-                        op.method = refine.method;
-                        op.lower_ns = refine.lower_ns;
-                        op.upper_ns = refine.upper_ns;
-                    }
-                }
-                Subject::Step(id) => {
-                    if let Some(step) = self.steps.get_mut(&id) {
-                        step.method = refine.method;
-                        step.lower_ns = refine.lower_ns;
-                        step.upper_ns = refine.upper_ns;
-                    }
-                }
-            },
+            Out::Refine(refine) => self.refine(&refine),
             Out::Failure(failure) => self.failures.push_back(failure),
         }
         self.cap();
     }
 
-    fn add_op(&mut self, op: OpDone) {
-        let key = (op.op.tid, op.op.enqueue_first_ns, op.op.id);
-        self.op_keys.insert(op.op.id, key);
-        self.op_order.push_back(op.op.id);
-        self.ops.insert(key, op);
+    fn refine(&mut self, refine: &Refine) {
+        let Refine { method, lower_ns, upper_ns, .. } = *refine;
+        match refine.subject {
+            Subject::Op { id, tid, enqueue_ns } => {
+                let Some(thread) = self.threads.get_mut(&tid) else { return };
+                let first = thread.ops.partition_point(|op| op.op.enqueue_first_ns < enqueue_ns);
+                if let Some(op) = thread.ops.range_mut(first..).find(|op| op.op.id == id) {
+                    (op.method, op.lower_ns, op.upper_ns) = (method, lower_ns, upper_ns);
+                }
+            }
+            Subject::Step(id) => {
+                if let Some(step) = self.step_at(id).and_then(|at| self.steps.get_mut(at)) {
+                    (step.method, step.lower_ns, step.upper_ns) = (method, lower_ns, upper_ns);
+                }
+            }
+        }
+    }
+
+    fn step_at(&self, id: u64) -> Option<usize> {
+        self.steps.binary_search_by_key(&id, |step| step.id).ok()
     }
 
     fn cap(&mut self) {
-        while self.ops.len() > MAX_OPS {
-            self.drop_op();
-            self.evicted += 1;
-        }
-        while self.waits.len() > MAX_WAITS {
-            self.drop_wait();
-            self.evicted += 1;
+        while self.ops > MAX_OPS || self.waits > MAX_WAITS {
+            self.evict();
         }
         while self.steps.len() > MAX_STEPS {
-            self.drop_step();
+            self.steps.pop_front();
             self.evicted += 1;
         }
         while self.failures.len() > MAX_FAILURES {
@@ -90,41 +125,44 @@ impl Work {
         }
     }
 
-    fn drop_op(&mut self) {
-        if let Some(key) = self.op_order.pop_front().and_then(|id| self.op_keys.remove(&id)) {
-            self.ops.remove(&key);
-        }
+    /// Lets the older eighth of the time go.
+    fn evict(&mut self) {
+        let begins = |thread: &Thread| {
+            let op = thread.ops.front().map(|op| op.op.enqueue_first_ns);
+            op.into_iter().chain(thread.waits.front().map(|wait| wait.exit_ns)).min()
+        };
+        let ends = |thread: &Thread| {
+            let op = thread.ops.back().map(|op| op.op.enqueue_first_ns);
+            op.into_iter().chain(thread.waits.back().map(|wait| wait.exit_ns)).max()
+        };
+        let first = self.threads.values().filter_map(begins).min().unwrap_or(0);
+        let last = self.threads.values().filter_map(ends).max().unwrap_or(0);
+        let to_ns = first.saturating_add(last.saturating_sub(first) / 8);
+        let before = self.ops + self.waits;
+        self.forget(|op| op.op.enqueue_first_ns <= to_ns, |wait| wait.exit_ns <= to_ns);
+        self.evicted += (before - self.ops - self.waits) as u64;
     }
 
-    fn drop_wait(&mut self) {
-        if let Some(((exit_ns, tid), _)) = self.waits.pop_first() {
-            self.by_thread.remove(&(tid, exit_ns));
-        }
-    }
-
-    fn drop_step(&mut self) {
-        if let Some(id) = self.step_order.pop_front() {
-            self.steps.remove(&id);
-        }
+    fn forget(&mut self, old_op: impl Fn(&OpDone) -> bool, old_wait: impl Fn(&Wait) -> bool) {
+        let (ops, waits) = (&mut self.ops, &mut self.waits);
+        self.threads.retain(|_, thread| {
+            while thread.ops.front().is_some_and(&old_op) {
+                thread.ops.pop_front();
+                *ops -= 1;
+            }
+            while thread.waits.front().is_some_and(&old_wait) {
+                thread.waits.pop_front();
+                *waits -= 1;
+            }
+            !thread.ops.is_empty() || !thread.waits.is_empty()
+        });
     }
 
     /// Forgets what ended before this time, ns.
     pub fn forget_before(&mut self, time_ns: u64) {
-        while let Some(id) = self.op_order.front() {
-            let found = self.op_keys.get(id).and_then(|key| self.ops.get(key));
-            if found.is_some_and(|op| op.latest_end_ns >= time_ns) {
-                break;
-            }
-            self.drop_op();
-        }
-        while self.waits.first_key_value().is_some_and(|((exit_ns, _), _)| *exit_ns < time_ns) {
-            self.drop_wait();
-        }
-        while let Some(id) = self.step_order.front() {
-            if self.steps.get(id).is_some_and(|step| step.fact.exit_ns >= time_ns) {
-                break;
-            }
-            self.drop_step();
+        self.forget(|op| op.latest_end_ns < time_ns, |wait| wait.exit_ns < time_ns);
+        while self.steps.front().is_some_and(|step| step.fact.exit_ns < time_ns) {
+            self.steps.pop_front();
         }
         while self.failures.front().is_some_and(|failure| failure.exit_ns < time_ns) {
             self.failures.pop_front();
@@ -133,30 +171,25 @@ impl Work {
 
     /// Work that the thread enqueued from `from_ns` to `to_ns`.
     pub fn ops_of(&self, tid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &OpDone> {
-        let range = if from_ns <= to_ns {
-            self.ops.range((tid, from_ns, 0)..=(tid, to_ns, u64::MAX))
-        } else {
-            self.ops.range((tid, 0, 0)..(tid, 0, 0))
-        };
-        range.map(|(_, op)| op)
+        self.threads.get(&tid).into_iter().flat_map(move |thread| thread.ops(from_ns, to_ns))
     }
 
     /// Waits of the thread that ended from `from_ns` to `to_ns`, in order.
     pub fn waits_of(&self, tid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Wait> {
-        let to_ns = to_ns.max(from_ns);
-        let names = self.by_thread.range((tid, from_ns)..=(tid, to_ns));
-        names.filter_map(|(tid, exit_ns)| self.waits.get(&(*exit_ns, *tid)))
+        self.threads.get(&tid).into_iter().flat_map(move |thread| thread.waits(from_ns, to_ns))
     }
 
     /// Waits of any thread that ended from `from_ns` to `to_ns`, in the order of their ends.
-    pub fn waits(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Wait> {
-        let to_ns = to_ns.max(from_ns);
-        self.waits.range((from_ns, 0)..=(to_ns, u32::MAX)).map(|(_, wait)| wait)
+    pub fn waits(&self, from_ns: u64, to_ns: u64) -> Vec<&Wait> {
+        let all = self.threads.values().flat_map(|thread| thread.waits(from_ns, to_ns));
+        let mut waits: Vec<&Wait> = all.collect();
+        waits.sort_by_key(|wait| (wait.exit_ns, wait.tid));
+        waits
     }
 
     /// A step that is still kept.
     pub fn step(&self, id: u64) -> Option<&Step> {
-        self.steps.get(&id)
+        self.steps.get(self.step_at(id)?)
     }
 
     /// Failed calls of the thread in a stretch of time.

@@ -122,7 +122,7 @@ impl World {
         let to = exchange.last_write.map_or(exchange.end_ns, |write| write.enter_ns);
         let short = |phase: Phase| {
             let end = from + phase.offset_ns + phase.duration_ns;
-            (phase.phase, end as f64 / MS as f64, phase.detail)
+            (phase.phase, end as f64 / MS as f64, phase.detail.into_owned())
         };
         tile(from, to, &path.stretches).into_iter().map(short).collect()
     }
@@ -157,7 +157,7 @@ pub(super) fn request(id: u64, read_ns: u64) -> Exchange {
         last_read: stamp,
         first_write: None,
         last_write: None,
-        writes: Vec::new(),
+        writes: Default::default(),
         readers: Default::default(),
         writers: Default::default(),
         request_bytes: 100,

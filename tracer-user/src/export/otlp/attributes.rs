@@ -3,7 +3,7 @@
 //! Names are those of OpenTelemetry's semantic conventions (HTTP 1.23 and later, network, gen_ai)
 //! where they have one, and `spanprobe.*` otherwise.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::collections::BTreeMap;
 
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
@@ -114,7 +114,7 @@ fn http(timeline: &Timeline, out: &mut Vec<KeyValue>) {
     if let Some(kind) = error_type(timeline) {
         out.push(KeyValue::new("error.type", kind));
     }
-    if let Ok(peer) = timeline.peer.parse::<SocketAddr>() {
+    if let Some(peer) = timeline.peer {
         let address = peer.ip().to_canonical().to_string();
         out.push(KeyValue::new("client.address", address.clone()));
         out.push(KeyValue::new("network.peer.address", address));

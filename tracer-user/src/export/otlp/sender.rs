@@ -305,7 +305,7 @@ async fn traces(
         // A resource is a process; what is sent at once is of one.
         let mut processes: BTreeMap<(String, u32), Vec<Timeline>> = BTreeMap::new();
         for timeline in batch {
-            let process = (timeline.service.clone(), timeline.pid);
+            let process = (timeline.service.to_string(), timeline.pid);
             processes.entry(process).or_default().push(timeline);
         }
         for ((service, pid), timelines) in processes {

@@ -39,8 +39,8 @@ impl Maker {
 
     /// The spans of a request, its own first. None where its ids are no ids.
     pub fn spans(&self, timeline: &Timeline) -> Option<Vec<SpanData>> {
-        let trace_id = ids::trace_id(&timeline.trace_id)?;
-        let span_id = ids::span_id(&timeline.span_id)?;
+        let trace_id = ids::trace_id(timeline.trace_id)?;
+        let span_id = ids::span_id(timeline.span_id)?;
         let phases = longest(&timeline.phases);
         let mut spans = Vec::with_capacity(1 + phases.len());
         spans.push(self.request(timeline, trace_id, span_id, phases.len()));
@@ -59,7 +59,7 @@ impl Maker {
         span_id: SpanId,
         phases: usize,
     ) -> SpanData {
-        let parent = timeline.parent_span_id.as_deref().and_then(ids::span_id);
+        let parent = timeline.parent_span_id.and_then(ids::span_id);
         let mut attributes = attributes::request(timeline, MAX_LINKS);
         attributes.push(KeyValue::new("spanprobe.phases.count", int(timeline.phases.len() as u64)));
         let left_out = timeline.phases.len().saturating_sub(phases);

@@ -342,12 +342,12 @@ fn whatever_names_come_the_series_are_bounded() {
     ];
     let (mut taken, mut lens) = (0.0, Vec::new());
     for n in 0..60_000_u32 {
-        full.service = format!("service-{}", n % 500);
-        full.route = format!("/{}/{}", "r".repeat(50), word(n % 20_000));
+        full.service = format!("service-{}", n % 500).into();
+        full.route = format!("/{}/{}", "r".repeat(50), word(n % 20_000)).into();
         full.outcome = outcomes[n as usize % outcomes.len()];
         bench.take(std::slice::from_ref(&full));
         bench.counting.asked(&Outgoing {
-            service: full.service.clone(),
+            service: full.service.to_string(),
             port: Some(n as u16),
             duration_ns: u64::from(n),
         });
@@ -377,7 +377,7 @@ fn paths_that_do_not_exist_take_no_place() {
     let mut scan = embedding();
     (scan.status, scan.outcome) = (Some(404), Some(Outcome::ClientError));
     for n in 0..1_000_u32 {
-        scan.route = format!("/wp-{}", word(n));
+        scan.route = format!("/wp-{}", word(n)).into();
         bench.take(std::slice::from_ref(&scan));
     }
     bench.take(&[embedding()]);

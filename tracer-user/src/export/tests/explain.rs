@@ -193,7 +193,9 @@ fn ask(file: &[u8], id: &str) -> Answer {
 fn explanation() -> Explanation {
     let file = session();
     let Answer::Many { requests: 2, first } = ask(&file, "") else { panic!("two requests") };
-    let Answer::One(found) = ask(&file, &first[0].trace_id) else { panic!("one request") };
+    let Answer::One(found) = ask(&file, &first[0].trace_id.to_string()) else {
+        panic!("one request")
+    };
     *found
 }
 
@@ -235,7 +237,9 @@ fn it_tells_who_worked_and_how_that_is_known() {
 #[test]
 fn a_span_id_will_do() {
     let found = explanation();
-    let Answer::One(again) = ask(&session(), &found.timeline.span_id) else { panic!("not found") };
+    let Answer::One(again) = ask(&session(), &found.timeline.span_id.to_string()) else {
+        panic!("not found")
+    };
     assert_eq!(again.timeline, found.timeline);
 }
 

@@ -1,5 +1,7 @@
 //! What holds for any timeline.
 
+use std::net::SocketAddr;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -14,7 +16,7 @@ use super::{check_fits, styles};
 use crate::nvml::testing;
 use crate::timeline::model::{
     Arrival, Chunks, Evidence, Gaps, GpuSummary, KernelCount, Link, LongestGap, Method,
-    OperationBounds, Outcome, Phase, PhaseName, Timeline,
+    OperationBounds, Outcome, Phase, PhaseName, Timeline, TraceId,
 };
 
 /// Any characters, control and wide and combining ones among them.
@@ -61,7 +63,7 @@ fn phases(most: usize, detail: impl Strategy<Value = String>) -> impl Strategy<V
                 method,
                 lower_ns,
                 upper_ns,
-                detail,
+                detail: detail.into(),
             });
             offset_ns += duration_ns;
         }
@@ -120,7 +122,7 @@ pub fn timeline() -> impl Strategy<Value = Timeline> {
         Some(Outcome::Cancelled),
         Some(Outcome::Reset),
     ]);
-    let names = (text(), text(), text(), text(), text());
+    let names = (text(), text(), text(), any::<Option<SocketAddr>>(), any::<u128>());
     let facts = (any::<Option<u16>>(), outcome, any::<(bool, bool, bool, u32)>(), ns(), ns());
     let nvml = prop::option::of(testing::any_joined());
     let parts = (phases(40, text()), prop::option::of(chunks()), prop::option::of(gpu()), nvml);
@@ -134,10 +136,10 @@ pub fn timeline() -> impl Strategy<Value = Timeline> {
             share: f64::NAN,
         };
         let mut timeline = request(&route, phases);
-        timeline.service = service;
-        timeline.method = method;
+        timeline.service = service.into();
+        timeline.method = method.into();
         timeline.peer = peer;
-        timeline.trace_id = trace_id;
+        timeline.trace_id = TraceId(trace_id);
         timeline.status = status;
         timeline.outcome = outcome;
         timeline.open = open;

@@ -2,7 +2,7 @@
 
 use crate::timeline::model::{
     Arrival, Chunks, Evidence, Gaps, GpuSummary, KernelCount, Link, LongestGap, Method,
-    OperationBounds, Outcome, Phase, PhaseName, SCHEMA, Timeline,
+    OperationBounds, Outcome, Phase, PhaseName, SCHEMA, SpanId, Timeline, TraceId,
 };
 
 /// 2025-11-30 04:12:07.123456 UTC, ns since the Unix epoch.
@@ -28,7 +28,7 @@ pub fn tiled(parts: &[(PhaseName, u64, Method)]) -> Vec<Phase> {
                 method: *method,
                 lower_ns,
                 upper_ns,
-                detail: String::new(),
+                detail: "".into(),
             };
             offset_ns += duration_ns;
             phase
@@ -38,7 +38,7 @@ pub fn tiled(parts: &[(PhaseName, u64, Method)]) -> Vec<Phase> {
 
 /// Says more of a phase.
 fn detail(timeline: &mut Timeline, phase: usize, text: &str) {
-    timeline.phases[phase].detail = text.to_owned();
+    timeline.phases[phase].detail = text.to_owned().into();
 }
 
 fn link(step_id: u64, evidence: Evidence, confidence: f64, share: f64) -> Link {
@@ -49,20 +49,20 @@ fn link(step_id: u64, evidence: Evidence, confidence: f64, share: f64) -> Link {
 pub fn request(route: &str, phases: Vec<Phase>) -> Timeline {
     Timeline {
         schema: SCHEMA,
-        trace_id: "4bf92f3577b34da6a3ce929d0e0e4736".to_owned(),
-        span_id: "00f067aa0ba902b7".to_owned(),
+        trace_id: TraceId(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736),
+        span_id: SpanId(0x00f0_67aa_0ba9_02b7),
         parent_span_id: None,
-        service: "uvicorn".to_owned(),
+        service: "uvicorn".into(),
         container: None,
         pod: None,
         pid: 12_345,
-        protocol: "http/1.1".to_owned(),
-        method: "POST".to_owned(),
-        route: route.to_owned(),
+        protocol: "http/1.1",
+        method: "POST".into(),
+        route: route.into(),
         status: Some(200),
         outcome: Some(Outcome::Ok),
         open: false,
-        peer: "10.1.2.3:51234".to_owned(),
+        peer: "10.1.2.3:51234".parse().ok(),
         arrival: Arrival::Socket,
         start_unix_ns: START_UNIX_NS,
         start_monotonic_ns: START_MONOTONIC_NS,
@@ -213,7 +213,7 @@ pub fn failed() -> Timeline {
             (PhaseName::Unattributed, 90, Observed),
         ]),
     );
-    timeline.service = "tritonserver".to_owned();
+    timeline.service = "tritonserver".into();
     timeline.status = Some(500);
     timeline.outcome = Some(Outcome::ServerError);
     timeline.start_unix_ns += 400_000_000;
@@ -254,8 +254,7 @@ pub fn open(ms: u64) -> Timeline {
 pub fn hostile() -> Timeline {
     let mut timeline =
         request("/a\x1b[2J\x1b]0;owned\x07\r\nok 200\u{202e}gpj.\u{200b}\u{301}", Vec::new());
-    timeline.method = "GET\x1b[31m".to_owned();
-    timeline.service = "bad\nname\u{9b}31m".to_owned();
-    timeline.peer = "\x1b[1A".to_owned();
+    timeline.method = "GET\x1b[31m".into();
+    timeline.service = "bad\nname\u{9b}31m".into();
     timeline
 }

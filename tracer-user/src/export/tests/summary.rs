@@ -11,14 +11,14 @@ fn memory_is_bounded_whatever_routes_are_called() {
     let mut summary = Summary::new(Limits::default());
     for i in 0..100_000_u64 {
         let mut timeline = request("", tiled(&[(PhaseName::Send, i, Method::Observed)]));
-        timeline.route = format!("/items/{i}/{}", "x".repeat(400));
+        timeline.route = format!("/items/{i}/{}", "x".repeat(400)).into();
         summary.add(&timeline);
         if i == 200 {
             // Slow and quick ones have widened every histogram of the known routes.
             for route in 0..200 {
                 timeline.phases = tiled(&PhaseName::ALL.map(|phase| (phase, 1, Method::Observed)));
                 timeline.chunks = stream().chunks;
-                timeline.route = format!("/items/{route}/{}", "x".repeat(400));
+                timeline.route = format!("/items/{route}/{}", "x".repeat(400)).into();
                 for ns in [1, u64::MAX / 16] {
                     timeline.phases.iter_mut().for_each(|phase| phase.duration_ns = ns);
                     timeline.duration_ns = ns;

@@ -44,7 +44,7 @@ fn listen(wish: Wish) -> Said {
                 said.waits.push(wait);
             }
             Out::Refine(refine) => match refine.subject {
-                Subject::Op(id) => {
+                Subject::Op { id, .. } => {
                     let op = said.ops.get_mut(&id).expect("refines what was reported");
                     (op.lower_ns, op.upper_ns) = (refine.lower_ns, refine.upper_ns);
                     op.method = refine.method;

@@ -296,7 +296,9 @@ fn elapsed_times_narrow_what_lies_between() {
         _ => None,
     });
     let [op, step] = refined[..] else { panic!("an operation and its step: {refined:?}") };
-    assert_eq!(op.subject, Subject::Op(heard.op(110).unwrap().op.id));
+    let asked = &heard.op(110).unwrap().op;
+    let (id, tid, enqueue_ns) = (asked.id, asked.tid, asked.enqueue_first_ns);
+    assert_eq!(op.subject, Subject::Op { id, tid, enqueue_ns });
     assert_eq!(step.subject, Subject::Step(heard.steps()[0].id));
     assert_eq!(op.method, Method::EventElapsed);
     assert!((2_000_000..2_010_000).contains(&op.upper_ns), "{op:?}");

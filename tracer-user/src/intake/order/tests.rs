@@ -19,15 +19,20 @@ fn times(events: &[Event]) -> Vec<u64> {
 fn events_wait_until_the_clock_has_passed_them_by_the_margin() {
     let (mut order, mut out) = (Orderer::default(), Vec::new());
     for time in [MARGIN_NS + 20, 30, 10, 20] {
-        order.push(event(time, 0), &mut out);
+        order.push(event(time, 0));
+        out.extend(std::iter::from_fn(|| order.next_due()));
     }
-    order.tick(MARGIN_NS + 19, &mut out);
+    order.tick(MARGIN_NS + 19);
+    out.extend(std::iter::from_fn(|| order.next_due()));
     assert_eq!(times(&out), [10]);
-    order.tick(MARGIN_NS + 20, &mut out);
+    order.tick(MARGIN_NS + 20);
+    out.extend(std::iter::from_fn(|| order.next_due()));
     assert_eq!(times(&out), [10, 20]);
-    order.tick(5, &mut out);
+    order.tick(5);
+    out.extend(std::iter::from_fn(|| order.next_due()));
     assert_eq!((order.watermark_ns(), order.waiting()), (20, 2));
-    order.finish(&mut out);
+    order.finish();
+    out.extend(std::iter::from_fn(|| order.next_due()));
     assert_eq!(times(&out), [10, 20, 30, MARGIN_NS + 20]);
     assert_eq!(order.counts(), OrderCounts::default());
 }
@@ -36,20 +41,27 @@ fn events_wait_until_the_clock_has_passed_them_by_the_margin() {
 fn events_of_one_time_keep_the_order_of_their_arrival() {
     let (mut order, mut out) = (Orderer::default(), Vec::new());
     for number in 0..50 {
-        order.push(event(7, number), &mut out);
+        order.push(event(7, number));
+        out.extend(std::iter::from_fn(|| order.next_due()));
     }
-    order.finish(&mut out);
+    order.finish();
+    out.extend(std::iter::from_fn(|| order.next_due()));
     assert!(out.iter().map(|event| event.tid).eq(0..50));
 }
 
 #[test]
 fn late_events_are_delivered_and_counted() {
     let (mut intake, mut out) = (Intake::default(), Vec::new());
-    intake.push(Input::Record(&sample::io(100, 1, IoCall::Read, b"a", 0)), &mut out);
-    intake.push(Input::Tick { now_ns: MARGIN_NS + 100 }, &mut out);
-    intake.push(Input::Record(&sample::io(99, 1, IoCall::Read, b"b", 0)), &mut out);
-    intake.push(Input::Record(&sample::launches(101, 50)), &mut out);
-    intake.push(Input::Tick { now_ns: MARGIN_NS + 100 }, &mut out);
+    intake.push(Input::Record(&sample::io(100, 1, IoCall::Read, b"a", 0)));
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.push(Input::Tick { now_ns: MARGIN_NS + 100 });
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.push(Input::Record(&sample::io(99, 1, IoCall::Read, b"b", 0)));
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.push(Input::Record(&sample::launches(101, 50)));
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.push(Input::Tick { now_ns: MARGIN_NS + 100 });
+    out.extend(std::iter::from_fn(|| intake.next_due()));
     assert_eq!(times(&out), [100, 50, 99]);
     let counts = intake.counts().order;
     assert_eq!(counts, OrderCounts { late: 2, late_runs: 1, early: 0 });
@@ -60,18 +72,21 @@ fn beyond_the_limits_the_oldest_go_early() {
     let mut out = Vec::new();
     let mut few = Orderer::new(Limits { events: 2, payload_bytes: 100 });
     for time in [3, 1, 2] {
-        few.push(event(time, 0), &mut out);
+        few.push(event(time, 0));
+        out.extend(std::iter::from_fn(|| few.next_due()));
     }
     assert_eq!((times(&out), few.counts().early), (vec![1], 1));
     let mut small = Intake::new(Limits { events: 10, payload_bytes: 5 });
     out.clear();
     for time in [3, 1, 2] {
         let record = sample::io(time, 1, IoCall::Read, b"abc", 0);
-        small.push(Input::Record(&record), &mut out);
+        small.push(Input::Record(&record));
+        out.extend(std::iter::from_fn(|| small.next_due()));
     }
     assert_eq!((times(&out), small.counts().order.early), (vec![1, 2], 2));
     let record = sample::io(4, 1, IoCall::Read, b"abcdefgh", 0);
-    small.push(Input::Record(&record), &mut out);
+    small.push(Input::Record(&record));
+    out.extend(std::iter::from_fn(|| small.next_due()));
     assert_eq!(times(&out), [1, 2, 3, 4]);
 }
 
@@ -80,11 +95,16 @@ fn facts_and_losses_take_their_place_in_time() {
     let (mut intake, mut out) = (Intake::default(), Vec::new());
     let fact = ProcFact::Gone { pid: 12 };
     let losses = Losses { cuda: 4, ..Losses::default() };
-    intake.push(Input::Fact { time_ns: 30, fact: &fact }, &mut out);
-    intake.push(Input::Losses { time_ns: 10, losses }, &mut out);
-    intake.push(Input::Record(&sample::close(20, 1)), &mut out);
-    intake.push(Input::Record(b"junk"), &mut out);
-    intake.finish(&mut out);
+    intake.push(Input::Fact { time_ns: 30, fact: &fact });
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.push(Input::Losses { time_ns: 10, losses });
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.push(Input::Record(&sample::close(20, 1)));
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.push(Input::Record(b"junk"));
+    out.extend(std::iter::from_fn(|| intake.next_due()));
+    intake.finish();
+    out.extend(std::iter::from_fn(|| intake.next_due()));
     assert_eq!(times(&out), [10, 20, 30]);
     assert_eq!(out[0].what, What::Loss(losses));
     assert_eq!((out[2].pid, &out[2].what), (12, &What::Proc(fact)));
@@ -112,11 +132,13 @@ fn run(steps: &[Step], limits: Limits) -> (Vec<Event>, OrderCounts) {
     let (mut order, mut out) = (Orderer::new(limits), Vec::new());
     for (number, step) in steps.iter().enumerate() {
         match step {
-            Step::Event(time) => order.push(event(*time, number), &mut out),
-            Step::Tick(now) => order.tick(*now, &mut out),
+            Step::Event(time) => order.push(event(*time, number)),
+            Step::Tick(now) => order.tick(*now),
         }
+        out.extend(std::iter::from_fn(|| order.next_due()));
     }
-    order.finish(&mut out);
+    order.finish();
+    out.extend(std::iter::from_fn(|| order.next_due()));
     (out, order.counts())
 }
 
@@ -149,10 +171,13 @@ proptest! {
     ) {
         let (mut intake, mut out) = (Intake::default(), Vec::new());
         for record in &records {
-            intake.push(Input::Record(record), &mut out);
-            intake.push(Input::Tick { now_ns: 50 }, &mut out);
+            intake.push(Input::Record(record));
+            out.extend(std::iter::from_fn(|| intake.next_due()));
+            intake.push(Input::Tick { now_ns: 50 });
+            out.extend(std::iter::from_fn(|| intake.next_due()));
         }
-        intake.finish(&mut out);
+        intake.finish();
+        out.extend(std::iter::from_fn(|| intake.next_due()));
         let counts = intake.counts();
         prop_assert!(out.len() as u64 + counts.bad_records <= counts.records);
     }

@@ -65,6 +65,6 @@ fn an_open_request_says_what_its_thread_is_in() {
     assert_eq!((now.tid, now.call.as_str(), now.for_ns), (TID, "futex", Some(2 * S - 12 * MS)));
     assert!(now.detail.contains("thread 99"), "{now:?}");
     let last = open[0].phases.last().expect("phases");
-    assert_eq!((last.phase, last.detail.as_str()), (PhaseName::Lock, "held by thread 99"));
+    assert_eq!((last.phase, &*last.detail), (PhaseName::Lock, "held by thread 99"));
     assert!(tiles(&open[0].phases, open[0].duration_ns));
 }

@@ -1,5 +1,7 @@
 //! What the parser says.
 
+use compact_str::CompactString;
+
 use crate::protocol::trace_context::TraceParent;
 
 /// Which half of an exchange bytes belong to.
@@ -184,10 +186,10 @@ pub enum Flaw {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHead {
     /// Method.
-    pub method: String,
+    pub method: CompactString,
     /// Path of the target without query and fragment; `host:port` for `CONNECT`; at most
     /// [`super::head::MAX_PATH`] bytes.
-    pub path: String,
+    pub path: CompactString,
     /// Version.
     pub version: Version,
     /// Body.

@@ -1,5 +1,6 @@
 //! Heads: collecting their bytes over calls, and reading them.
 
+use compact_str::CompactString;
 use httparse::{EMPTY_HEADER, Header};
 use memchr::memchr;
 
@@ -49,6 +50,14 @@ impl Collector {
     pub(super) fn push(&mut self, data: &[u8], is_request: bool) -> Collected {
         let room = MAX_HEAD.saturating_sub(self.bytes.len());
         let part = data.get(..room).unwrap_or(data);
+        // Mostly a call's bytes hold the whole head; the body behind it is not to be copied.
+        if self.bytes.is_empty()
+            && let Some(Ok(used)) = Scan::default().run(part, is_request)
+            && let Some(head) = part.get(..used)
+        {
+            self.bytes.extend_from_slice(head);
+            return Collected::Whole { used };
+        }
         let before = self.bytes.len();
         self.bytes.extend_from_slice(part);
         match self.scan.run(&self.bytes, is_request) {
@@ -204,13 +213,15 @@ fn path_of(target: &[u8], is_authority: bool) -> &[u8] {
 }
 
 /// Text of at most `limit` bytes; what is not UTF-8 is replaced.
-fn lossy(bytes: &[u8], limit: usize) -> String {
-    let text = String::from_utf8_lossy(bytes.get(..limit).unwrap_or(bytes));
+fn lossy(bytes: &[u8], limit: usize) -> CompactString {
+    let text = CompactString::from_utf8_lossy(bytes.get(..limit).unwrap_or(bytes));
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text.get(..end).unwrap_or_default().to_owned()
+    let mut text = text;
+    text.truncate(end);
+    text
 }
 
 /// What the header fields say, as far as it is used.

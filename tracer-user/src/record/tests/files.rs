@@ -14,9 +14,11 @@ proptest! {
         let through = |inputs: &mut dyn Iterator<Item = Input<'_>>| {
             let (mut intake, mut out) = (Intake::default(), Vec::new());
             for input in inputs {
-                intake.push(input, &mut out);
+                intake.push(input);
+                out.extend(std::iter::from_fn(|| intake.next_due()));
             }
-            intake.finish(&mut out);
+            intake.finish();
+            out.extend(std::iter::from_fn(|| intake.next_due()));
             (out, intake.counts().records, intake.counts().bad_records, intake.counts().order)
         };
         let (replayed, _) = read(&write(&inputs, Options::default())).expect("readable");

@@ -67,7 +67,7 @@ fn a_response_that_ends_after_the_next_read_is_its_own() {
     world.io_from(enter, Direction::Out, 5, OK, OK.len() as i64);
     world.write(5, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     let all: Vec<_> = world.exchanges().iter().map(|e| (e.route.clone(), e.status)).collect();
-    assert_eq!(all, [("/a".to_owned(), Some(200)), ("/b".to_owned(), Some(404))]);
+    assert_eq!(all, [("/a".into(), Some(200)), ("/b".into(), Some(404))]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Collectors that refuse, are silent, slow, reset connections, or reject: nothing waits for them,
 //! and what is lost is counted.
 
+use crate::timeline::model::TraceId;
 use std::time::{Duration, Instant};
 
 use collector::{Behaviour, Collector, faults};
@@ -142,7 +143,7 @@ fn what_has_no_id_is_counted_and_not_sent() {
     let collector = Collector::grpc(Behaviour::Takes);
     let mut otlp = open(&collector.endpoint(), false, &[]);
     let mut bad = samples::embedding();
-    bad.trace_id = "x".to_owned();
+    bad.trace_id = TraceId(0);
     otlp.take(&[bad, samples::embedding()]);
     let lines = otlp.finish();
     let wanted = "otlp: 1 requests sent, dropped: unsendable 1";

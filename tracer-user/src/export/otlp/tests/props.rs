@@ -1,5 +1,6 @@
 //! What holds for any timeline.
 
+use crate::timeline::model::{SpanId, TraceId};
 use proptest::prelude::*;
 
 use super::{RUN, open};
@@ -12,9 +13,9 @@ use crate::{
 fn sendable() -> impl Strategy<Value = Timeline> {
     (timeline(), 1_u128.., 1_u64.., any::<Option<u64>>()).prop_map(
         |(mut timeline, trace_id, span_id, parent)| {
-            timeline.trace_id = format!("{trace_id:032x}");
-            timeline.span_id = format!("{span_id:016x}");
-            timeline.parent_span_id = parent.map(|parent| format!("{parent:016x}"));
+            timeline.trace_id = TraceId(trace_id);
+            timeline.span_id = SpanId(span_id);
+            timeline.parent_span_id = parent.map(SpanId);
             timeline
         },
     )

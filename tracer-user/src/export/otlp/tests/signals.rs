@@ -116,7 +116,7 @@ fn names_are_bounded_and_what_is_folded_is_counted() {
     for n in 0..100 {
         timelines.push(samples::request(&format!("/r{n}"), Vec::new()));
         let mut timeline = samples::request("/x", Vec::new());
-        timeline.service = format!("service-{n}");
+        timeline.service = format!("service-{n}").into();
         timelines.push(timeline);
     }
     otlp.take(&timelines);

@@ -12,16 +12,16 @@ use crate::{
         otlp::{ids, span},
         tests::samples,
     },
-    timeline::model::{Method, Phase, PhaseName, Timeline},
+    timeline::model::{Method, Phase, PhaseName, SpanId, Timeline, TraceId},
 };
 
 /// The spans of a request: its own, and those of its phases in the order of time.
 fn trace(received: &Received, timeline: &Timeline) -> Option<(Sent, Vec<Sent>)> {
     let mut spans = received.spans();
-    spans.retain(|sent| sent.trace_id() == timeline.trace_id);
-    let at = spans.iter().position(|sent| sent.id() == timeline.span_id)?;
+    spans.retain(|sent| sent.trace_id() == timeline.trace_id.to_string());
+    let at = spans.iter().position(|sent| sent.id() == timeline.span_id.to_string())?;
     let own = spans.remove(at);
-    spans.retain(|sent| sent.parent_id() == timeline.span_id);
+    spans.retain(|sent| sent.parent_id() == timeline.span_id.to_string());
     spans.sort_by_key(|sent| (sent.span.start_time_unix_nano, sent.span.end_time_unix_nano));
     Some((own, spans))
 }
@@ -29,8 +29,8 @@ fn trace(received: &Received, timeline: &Timeline) -> Option<(Sent, Vec<Sent>)> 
 /// Timelines with ids of their own.
 fn numbered(timelines: Vec<Timeline>) -> Vec<Timeline> {
     let number = |(n, mut timeline): (usize, Timeline)| {
-        timeline.trace_id = format!("{:032x}", n + 1);
-        timeline.span_id = format!("{:016x}", 0x1000 + n);
+        timeline.trace_id = TraceId(n as u128 + 1);
+        timeline.span_id = SpanId(0x1000 + n as u64);
         timeline
     };
     timelines.into_iter().enumerate().map(number).collect()
@@ -74,7 +74,7 @@ fn same_links(own: &Sent, timeline: &Timeline) {
 #[test]
 fn every_timeline_comes_back_whole() {
     let mut called = samples::retrieval();
-    called.parent_span_id = Some("00f067aa0ba902b7".to_owned());
+    called.parent_span_id = Some(SpanId(0x00f0_67aa_0ba9_02b7));
     let timelines = numbered(vec![
         samples::embedding(),
         samples::stream(),
@@ -91,7 +91,8 @@ fn every_timeline_comes_back_whole() {
         for timeline in &timelines {
             let (own, phases) = collector.look(|all| trace(all, timeline)).unwrap();
             assert_eq!(own.span.kind, SpanKind::Server as i32);
-            assert_eq!(own.parent_id(), timeline.parent_span_id.clone().unwrap_or_default());
+            let parent = timeline.parent_span_id.map(|id| id.to_string());
+            assert_eq!(own.parent_id(), parent.unwrap_or_default());
             assert_eq!(own.attributes["spanprobe.complete"], timeline.complete.to_string());
             assert_eq!(own.resource["service.name"], timeline.service);
             assert_eq!(own.resource["process.pid"], timeline.pid.to_string());
