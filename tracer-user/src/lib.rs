@@ -17,6 +17,7 @@ pub mod explain;
 pub mod export;
 pub mod gpu;
 pub mod happening;
+mod in_order;
 pub mod intake;
 mod mix;
 pub mod nvml;

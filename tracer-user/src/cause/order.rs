@@ -6,8 +6,6 @@
 //! where it can be no other's, or where its places in the order of hand-offs and in that of
 //! completions both name that request ([`super::producer`]).
 
-use std::{cmp::Reverse, collections::BinaryHeap};
-
 use foldhash::{HashMap, HashSet};
 
 use super::{
@@ -15,7 +13,7 @@ use super::{
     producer::{Answer, Producer, Verdict},
     walk::FOLLOWED,
 };
-use crate::timeline::model::Evidence;
+use crate::{in_order::InOrder, timeline::model::Evidence};
 
 /// Confidence of an item that its own thread answered, of one that can be no other request's, and
 /// of one that both orders give to the same.
@@ -87,7 +85,7 @@ fn is_claimed(owners: &HashMap<u64, Owner>, item: u64) -> bool {
 /// Legs and items in the order of time.
 #[derive(Debug, Default)]
 pub struct Order {
-    queue: BinaryHeap<Reverse<(u64, What)>>,
+    queue: InOrder<(u64, What)>,
     /// The latest time of anything that was ever in the queue, ns.
     last_ns: u64,
     /// What the queue had no room for.
@@ -117,7 +115,7 @@ impl Order {
     fn push(&mut self, time_ns: u64, what: What) {
         if self.queue.len() < MAX_QUEUE {
             self.last_ns = self.last_ns.max(time_ns);
-            self.queue.push(Reverse((time_ns, what)));
+            self.queue.push((time_ns, what));
         } else {
             self.dropped += 1;
         }
@@ -134,8 +132,7 @@ impl Order {
 
     /// Takes in what happened up to a time, ns.
     pub fn advance(&mut self, to_ns: u64, items: &Items) {
-        while self.queue.peek().is_some_and(|Reverse((time_ns, _))| *time_ns <= to_ns) {
-            let Some(Reverse((time_ns, what))) = self.queue.pop() else { break };
+        while let Some((time_ns, what)) = self.queue.pop_if(|(time_ns, _)| *time_ns <= to_ns) {
             match what {
                 What::Opened { exchange, reader } => self.opened(time_ns, exchange, reader, items),
                 What::Begun(id) => {

@@ -5,13 +5,12 @@
 //! by a margin. What comes later still is delivered all the same, before anything else that is due,
 //! and counted.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
-
 use super::{
     decode::{DecodeError, Decoded, decode},
     event::{Cuda, Doing, Event, ProcFact, Socket, What},
     input::Input,
 };
+use crate::in_order::InOrder;
 
 /// How far the clock must be past an event before it is released, ns.
 pub const MARGIN_NS: u64 = 2_000_000;
@@ -49,8 +48,8 @@ pub struct OrderCounts {
 /// Holds events until the clock has passed them.
 #[derive(Debug, Default)]
 pub struct Orderer {
-    /// Time, arrival and place in `slots` of each event that waits; the earliest on top.
-    waiting: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// Time, arrival and place in `slots` of each event that waits.
+    waiting: InOrder<(u64, u64, usize)>,
     slots: Vec<Option<Event>>,
     free: Vec<usize>,
     payload_bytes: usize,
@@ -60,6 +59,8 @@ pub struct Orderer {
     /// The clock has moved on, and not everything that is due since has been handed out.
     ticked: bool,
     finished: bool,
+    /// There was no room, and not enough has been made since.
+    crowded: bool,
     released_ns: u64,
     counts: OrderCounts,
 }
@@ -84,7 +85,7 @@ impl Orderer {
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(event);
         }
-        self.waiting.push(Reverse((time_ns, self.arrivals, slot)));
+        self.waiting.push((time_ns, self.arrivals, slot));
         self.arrivals += 1;
     }
 
@@ -97,19 +98,6 @@ impl Orderer {
     /// Everything is due.
     pub fn finish(&mut self) {
         self.finished = true;
-    }
-
-    /// The earliest event, if it is due, or there is no room for all that wait.
-    pub fn next_due(&mut self) -> Option<Event> {
-        let due = |Reverse(next): &Reverse<(u64, u64, usize)>| next.0 <= self.watermark_ns;
-        self.ticked &= self.waiting.peek().is_some_and(due);
-        if self.ticked || self.finished {
-            return self.release();
-        }
-        let full = self.waiting.len() > self.limits.events
-            || self.payload_bytes > self.limits.payload_bytes;
-        self.counts.early += u64::from(full);
-        if full { self.release() } else { None }
     }
 
     /// Everything up to this time has been released, ns; what comes before it from now on is late.
@@ -127,14 +115,29 @@ impl Orderer {
         self.counts
     }
 
-    /// Releases the earliest event, if there is one.
-    fn release(&mut self) -> Option<Event> {
-        let Reverse((time_ns, _, slot)) = self.waiting.pop()?;
+    /// The earliest event, if it is due, or there is no room for all that wait.
+    pub fn next_due(&mut self) -> Option<Event> {
+        if self.ticked || self.finished {
+            let (watermark_ns, all) = (self.watermark_ns, self.finished);
+            let due = self.waiting.pop_if(|(time_ns, ..)| all || *time_ns <= watermark_ns);
+            self.ticked &= due.is_some();
+            return self.release(due?);
+        }
+        // Where there is no room, some is made at once: to sort for each of them would take long.
+        let Limits { events, payload_bytes } = self.limits;
+        self.crowded |= self.waiting.len() > events || self.payload_bytes > payload_bytes;
+        self.crowded &= self.waiting.len() > events - events / 16
+            || self.payload_bytes > payload_bytes - payload_bytes / 16;
+        let early = if self.crowded { self.waiting.pop_if(|_| true) } else { None };
+        self.counts.early += u64::from(early.is_some());
+        self.release(early?)
+    }
+
+    fn release(&mut self, (time_ns, _, slot): (u64, u64, usize)) -> Option<Event> {
         let event = self.slots.get_mut(slot).and_then(Option::take)?;
         self.free.push(slot);
         if self.waiting.is_empty() && self.slots.len() > KEPT_SLOTS {
             (self.slots, self.free) = (Vec::new(), Vec::new());
-            self.waiting.shrink_to(KEPT_SLOTS);
         }
         self.payload_bytes = self.payload_bytes.saturating_sub(payload_len(&event));
         if time_ns < self.released_ns {
