@@ -364,8 +364,9 @@ impl<'a> Walk<'a> {
                 && !self.causes.asking.contains(&call.object)
                 && !self.causes.objects.is_signal(call.object)
         };
-        let first = thread.calls(from_ns, to_ns).find(other)?;
-        let last = thread.calls(from_ns, to_ns).rev().find(other)?;
+        let mut calls = thread.calls(from_ns, to_ns).filter(other);
+        let first = calls.next()?;
+        let last = calls.next_back().unwrap_or(first);
         Some((first.enter_ns.max(from_ns), last.exit_ns.min(to_ns)))
     }
 

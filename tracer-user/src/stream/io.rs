@@ -19,16 +19,19 @@ const EAGAIN: i64 = -11;
 
 impl Streams {
     pub(super) fn on_io(&mut self, event: &Event, io: &Io, out: &mut Vec<Out>) {
-        let stale = self.names.is_stale(event.pid, io.fd, io.conn, io.enter_ns);
-        if !self.conns.contains_key(&io.conn) {
-            if io.ret <= 0 || stale {
-                return;
+        if !self.names.names(event.pid, io.fd, io.conn) || !self.conns.contains_key(&io.conn) {
+            let stale = self.names.is_stale(event.pid, io.fd, io.conn, io.enter_ns);
+            if !self.conns.contains_key(&io.conn) {
+                if io.ret <= 0 || stale {
+                    return;
+                }
+                self.shared.counters.unintroduced += 1;
+                let family = Family::Unidentified;
+                self.introduce(io.conn, event.pid, event.time_ns, family, false, out);
             }
-            self.shared.counters.unintroduced += 1;
-            self.introduce(io.conn, event.pid, event.time_ns, Family::Unidentified, false, out);
-        }
-        if !stale {
-            self.name(event.pid, io.fd, io.conn, event.time_ns, out);
+            if !stale {
+                self.name(event.pid, io.fd, io.conn, event.time_ns, out);
+            }
         }
         if self.conns.get(&io.conn).is_some_and(|conn| conn.tuple.is_none()) {
             self.claim(io.conn);

@@ -57,6 +57,12 @@ impl Names {
         Some(self.processes.get(&pid)?.get(&fd)?.named)
     }
 
+    /// The descriptor names the connection and was used under that name before.
+    pub fn names(&self, pid: u32, fd: i32, conn: u64) -> bool {
+        let name = self.processes.get(&pid).and_then(|fds| fds.get(&fd));
+        name.is_some_and(|name| name.named == Named::Conn(conn) && !name.inherited)
+    }
+
     /// The connection is named so because a fork inherited it, and never used under that name.
     pub fn is_inherited(&self, pid: u32, conn: u64) -> bool {
         self.processes

@@ -13,7 +13,7 @@ use crate::stream::Outcome;
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) index: u64,
-    pub(super) exchange: Exchange,
+    pub(super) exchange: Box<Exchange>,
     /// The request was seen to begin.
     pub(super) asked: bool,
     pub(super) request_ended: bool,
@@ -25,7 +25,7 @@ pub(super) struct Open {
 impl Open {
     pub(super) fn new(index: u64, seq: u64, id: u64, stamp: Stamp, ctx: &Context) -> Self {
         let first = seq == 0;
-        let exchange = Exchange {
+        let exchange = Box::new(Exchange {
             id,
             conn: ctx.conn,
             pid: ctx.pid,
@@ -63,7 +63,7 @@ impl Open {
             end_inferred: false,
             incomplete: Vec::new(),
             end_ns: stamp.exit_ns,
-        };
+        });
         Self {
             index,
             exchange,
@@ -154,5 +154,5 @@ pub(super) fn emit(
     exchange.retransmits = ctx.retransmits.saturating_sub(open.retransmits);
     shared.open -= 1;
     shared.counters.exchanges += 1;
-    out.push(Out::Exchange(Box::new(exchange)));
+    out.push(Out::Exchange(exchange));
 }

@@ -54,7 +54,7 @@ impl Track {
 
     /// Requests being served.
     pub fn open(&self) -> impl Iterator<Item = &Exchange> {
-        self.open.iter().map(|open| &open.exchange)
+        self.open.iter().map(|open| &*open.exchange)
     }
 
     /// What arrived before this time belongs to answered requests, ns. `None` while a request is

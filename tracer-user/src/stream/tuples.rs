@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
 use foldhash::HashMap;
+use slab::Slab;
+use smallvec::SmallVec;
 
 use super::arrival::Arrivals;
 use super::limits::{Counters, Limits};
@@ -11,8 +13,7 @@ use super::limits::{Counters, Limits};
 /// Handle of a [`Tuple`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TupleId {
-    port: u16,
-    peer: SocketAddr,
+    at: usize,
     serial: u64,
 }
 
@@ -20,6 +21,8 @@ pub struct TupleId {
 #[derive(Clone, Debug)]
 pub struct Tuple {
     serial: u64,
+    /// This end's port and the other end, as [`canonical`] has it.
+    key: Key,
     /// This end's address; `None`: not known yet (accepted from a wildcard listener).
     local: Option<IpAddr>,
     conn: Option<u64>,
@@ -54,10 +57,14 @@ impl Tuple {
     }
 }
 
+type Key = (u16, SocketAddr);
+
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Tuples {
-    by_peer: HashMap<(u16, SocketAddr), Vec<Tuple>>,
+    all: Slab<Tuple>,
+    /// Where those are that differ by this end's address only.
+    by_peer: HashMap<Key, SmallVec<[usize; 1]>>,
     /// In the order of their beginning; those claimed or gone since are passed over.
     unaccepted: VecDeque<TupleId>,
     unaccepted_live: usize,
@@ -115,14 +122,15 @@ impl Tuples {
 
     /// The socket is closed on both sides. Says whose it was.
     pub fn close(&mut self, local: SocketAddr, peer: SocketAddr) -> Option<u64> {
-        let serial = self.find(local, peer)?.serial;
-        let id = TupleId { port: local.port(), peer: canonical(peer), serial };
-        self.remove(id).and_then(|tuple| tuple.conn)
+        let at = self.find(local, peer)?;
+        let serial = self.all.get(at)?.serial;
+        self.remove(TupleId { at, serial }).and_then(|tuple| tuple.conn)
     }
 
     /// Whose the connection is.
     pub fn owner(&mut self, local: SocketAddr, peer: SocketAddr) -> Option<u64> {
-        self.find(local, peer)?.conn
+        let at = self.find(local, peer)?;
+        self.all.get(at)?.conn
     }
 
     /// A connection of a process has these addresses. `None` where they are another's, or could be
@@ -132,32 +140,35 @@ impl Tuples {
         let ip = Some(ip).filter(|ip| !ip.is_unspecified());
         let list = self.by_peer.entry(key).or_default();
         let fits = |t: &Tuple| ip.is_none() || t.local.is_none() || t.local == ip;
-        let mut candidates: Vec<usize> =
-            list.iter().enumerate().filter(|(_, t)| fits(t)).map(|(at, _)| at).collect();
+        let all = &self.all;
+        let which = |such: &dyn Fn(&Tuple) -> bool| -> SmallVec<[usize; 1]> {
+            list.iter().copied().filter(|at| all.get(*at).is_some_and(such)).collect()
+        };
+        let mut candidates = which(&fits);
         if candidates.len() > 1 {
-            let free = |t: &Tuple| t.conn.is_none_or(|owner| owner == conn);
-            candidates.retain(|at| list.get(*at).is_some_and(free));
+            candidates = which(&|t| fits(t) && t.conn.is_none_or(|owner| owner == conn));
         }
-        let id = |serial| TupleId { port: key.0, peer: key.1, serial };
-        let tuple = match candidates.as_slice() {
-            [at] => list.get_mut(*at)?,
+        let at = match *candidates.as_slice() {
+            [at] => at,
             [] if list.len() < MAX_LOCALS => {
                 self.serial += 1;
-                let mut tuple = Tuple::new(self.serial, ip);
-                tuple.conn = Some(conn);
-                list.push(tuple);
-                return Some(id(self.serial));
+                let tuple = Tuple { conn: Some(conn), ..Tuple::new(self.serial, key, ip) };
+                let at = self.all.insert(tuple);
+                list.push(at);
+                return Some(TupleId { at, serial: self.serial });
             }
             _ => return None,
         };
+        let tuple = self.all.get_mut(at)?;
+        let id = TupleId { at, serial: tuple.serial };
         match tuple.conn {
             None => {
                 tuple.conn = Some(conn);
                 tuple.local = tuple.local.or(ip);
                 self.unaccepted_live = self.unaccepted_live.saturating_sub(1);
-                Some(id(tuple.serial))
+                Some(id)
             }
-            Some(owner) if owner == conn => Some(id(tuple.serial)),
+            Some(owner) if owner == conn => Some(id),
             Some(_) => {
                 tuple.contested = true;
                 self.segments -= tuple.arrivals.len();
@@ -169,7 +180,7 @@ impl Tuples {
 
     /// The tuple.
     pub fn get_mut(&mut self, id: TupleId) -> Option<&mut Tuple> {
-        self.by_peer.get_mut(&(id.port, id.peer))?.iter_mut().find(|t| t.serial == id.serial)
+        self.all.get_mut(id.at).filter(|tuple| tuple.serial == id.serial)
     }
 
     /// Runs `f` on the tuple's arrivals and keeps the count of segments.
@@ -203,11 +214,13 @@ impl Tuples {
 
     /// Forgets it.
     pub fn remove(&mut self, id: TupleId) -> Option<Tuple> {
-        let list = self.by_peer.get_mut(&(id.port, id.peer))?;
-        let at = list.iter().position(|t| t.serial == id.serial)?;
-        let tuple = list.swap_remove(at);
-        if list.is_empty() {
-            self.by_peer.remove(&(id.port, id.peer));
+        let key = self.get_mut(id)?.key;
+        let tuple = self.all.try_remove(id.at)?;
+        if let Some(list) = self.by_peer.get_mut(&key) {
+            list.retain(|at| *at != id.at);
+            if list.is_empty() {
+                self.by_peer.remove(&key);
+            }
         }
         self.segments -= tuple.arrivals.len();
         if tuple.conn.is_none() {
@@ -218,26 +231,27 @@ impl Tuples {
 
     /// Arrivals were lost: no queue is believed until its socket is seen empty.
     pub fn distrust(&mut self) {
-        for tuple in self.by_peer.values_mut().flatten() {
+        for (_, tuple) in &mut self.all {
             tuple.arrivals.set_synced(false);
         }
     }
 
     /// Connections held, and segments.
     pub fn sizes(&self) -> (usize, usize) {
-        (self.by_peer.values().map(Vec::len).sum(), self.segments)
+        (self.all.len(), self.segments)
     }
 
-    fn find(&mut self, local: SocketAddr, peer: SocketAddr) -> Option<&mut Tuple> {
+    fn find(&mut self, local: SocketAddr, peer: SocketAddr) -> Option<usize> {
         let (key, ip) = key_of(local, peer);
-        let list = self.by_peer.get_mut(&key)?;
-        let at = list
-            .iter()
-            .position(|t| t.local == Some(ip))
-            .or_else(|| list.iter().position(|t| t.local.is_none()))?;
-        let tuple = list.get_mut(at)?;
-        tuple.local = Some(ip);
-        Some(tuple)
+        let list = self.by_peer.get(&key)?.as_slice();
+        let all = &self.all;
+        let with = |local| {
+            let mut list = list.iter().copied();
+            list.find(|at| all.get(*at).is_some_and(|t| t.local == local))
+        };
+        let at = with(Some(ip)).or_else(|| with(None))?;
+        self.all.get_mut(at)?.local = Some(ip);
+        Some(at)
     }
 
     fn find_or_add(
@@ -247,24 +261,26 @@ impl Tuples {
         limits: &Limits,
         counters: &mut Counters,
     ) -> Option<&mut Tuple> {
-        let (key, ip) = key_of(local, peer);
-        if self.find(local, peer).is_none() {
-            while self.unaccepted_live >= limits.unaccepted.max(1) {
-                self.evict_unaccepted(counters);
-            }
-            let list = self.by_peer.entry(key).or_default();
-            if list.len() >= MAX_LOCALS {
-                return None;
-            }
-            self.serial += 1;
-            list.push(Tuple::new(self.serial, Some(ip)));
-            self.unaccepted.push_back(TupleId { port: key.0, peer: key.1, serial: self.serial });
-            self.unaccepted_live += 1;
-            if self.unaccepted.len() > 2 * limits.unaccepted.max(1) {
-                self.sweep_unaccepted();
-            }
+        if let Some(at) = self.find(local, peer) {
+            return self.all.get_mut(at);
         }
-        self.find(local, peer)
+        while self.unaccepted_live >= limits.unaccepted.max(1) {
+            self.evict_unaccepted(counters);
+        }
+        let (key, ip) = key_of(local, peer);
+        let list = self.by_peer.entry(key).or_default();
+        if list.len() >= MAX_LOCALS {
+            return None;
+        }
+        self.serial += 1;
+        let at = self.all.insert(Tuple::new(self.serial, key, Some(ip)));
+        list.push(at);
+        self.unaccepted.push_back(TupleId { at, serial: self.serial });
+        self.unaccepted_live += 1;
+        if self.unaccepted.len() > 2 * limits.unaccepted.max(1) {
+            self.sweep_unaccepted();
+        }
+        self.all.get_mut(at)
     }
 
     fn is_unaccepted(&mut self, id: TupleId) -> bool {
@@ -289,9 +305,10 @@ impl Tuples {
 }
 
 impl Tuple {
-    fn new(serial: u64, local: Option<IpAddr>) -> Self {
+    fn new(serial: u64, key: Key, local: Option<IpAddr>) -> Self {
         Self {
             serial,
+            key,
             local,
             conn: None,
             contested: false,
@@ -303,6 +320,6 @@ impl Tuple {
     }
 }
 
-fn key_of(local: SocketAddr, peer: SocketAddr) -> ((u16, SocketAddr), IpAddr) {
+fn key_of(local: SocketAddr, peer: SocketAddr) -> (Key, IpAddr) {
     ((local.port(), canonical(peer)), local.ip().to_canonical())
 }
