@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::nginx::{self, Nginx};
+use super::verdict::Verdict;
 use super::weight::{Memory, cpu_seconds, number_before, settled_cpu_seconds};
 use super::{Args, Results};
 use crate::client::Client;
 use crate::env::Env;
 use crate::judge::calls::{driver_calls, launches, socket_calls};
+use crate::measure::{Interval, median};
 use crate::scenarios::plans::arguments;
 use crate::scratch::Scratch;
 use crate::server::Server;
@@ -61,6 +63,19 @@ fn accounted(env: &Env, results: &mut Results) -> Result<()> {
     Ok(())
 }
 
+/// How long each load lasts, s.
+const SECONDS: &str = "4";
+const US_PER_EVENT: &str = "cpu_us_per_event";
+/// Largest resident size without the ring's mappings.
+const RSS: &str = "rss_mib";
+/// A figure of an agent.
+type Figure = fn(&Used) -> f64;
+/// What is judged, and its limit.
+const LIMITS: [(&str, f64, Figure); 2] = [
+    (US_PER_EVENT, 1.0, |used| used.us_per_event),
+    (RSS, 64.0, |used| used.memory.peak_without_ring_mib),
+];
+
 /// What an agent used under a load.
 struct Used {
     us_per_event: f64,
@@ -85,51 +100,76 @@ fn used(mut tracer: Tracer, load: impl FnOnce() -> Result<()>) -> Result<Used> {
     Ok(Used { us_per_event: used * 1e6 / events.max(1) as f64, memory, events, lost })
 }
 
-fn agent(env: &Env, results: &mut Results) -> Result<()> {
+/// What an agent used under the same load again and again, and what that says of the limits.
+fn weigh(
+    results: &mut Results,
+    load: &str,
+    alternations: usize,
+    mut once: impl FnMut() -> Result<Used>,
+) -> Result<Map<String, Value>> {
+    let used = (0..alternations).map(|_| once()).collect::<Result<Vec<Used>>>()?;
+    let mut figures = Map::new();
+    for (name, limit, of) in LIMITS {
+        let sample: Vec<f64> = used.iter().map(of).collect();
+        let words = format!("agent under {load}: {name}, wanted ≤ {limit}");
+        let judge = |interval: Interval| Verdict::at_most(interval, limit);
+        if let Some((interval, verdict)) = results.judge(&words, &sample, judge, true) {
+            let value = json!({ "interval": interval, "verdict": verdict.as_str() });
+            figures.insert(name.to_owned(), value);
+        }
+    }
+    let rss = median(used.iter().map(|used| used.memory.rss_mib));
+    let anonymous = median(used.iter().map(|used| used.memory.anonymous_mib));
+    figures.insert("rss_with_ring_mib".to_owned(), json!(rss));
+    figures.insert("anonymous_mib".to_owned(), json!(anonymous));
+    figures.insert("events".to_owned(), json!(used.iter().map(|used| used.events).sum::<u64>()));
+    figures.insert("lost".to_owned(), json!(used.iter().map(|used| used.lost).sum::<u64>()));
+    Ok(figures)
+}
+
+fn agent(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     let scratch = Scratch::new("agent")?;
     let server = Server::threaded(env, &scratch, true, &[])?;
-    let tracer = Tracer::run(env, &scratch, &["--pid", &server.pid().to_string()])?;
-    let args = load("6");
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let used = used(tracer, || Client::run(env, &scratch, &server.addr(), &args)?.all_right())?;
-    results.set("agent_cpu_us_per_event", used.us_per_event);
-    results.set("agent_rss_mib", used.memory.rss_mib);
-    results.set("agent_rss_anonymous_mib", used.memory.anonymous_mib);
-    results.set("agent_events", used.events);
+    let pid = server.pid().to_string();
+    let load = load(SECONDS);
+    let load: Vec<&str> = load.iter().map(String::as_str).collect();
+    let figures = weigh(results, "the fixture's load", args.alternations, || {
+        let tracer = Tracer::run(env, &scratch, &["--pid", &pid])?;
+        used(tracer, || Client::run(env, &scratch, &server.addr(), &load)?.all_right())
+    })?;
+    let middle = |name: &str| figures.get(name).and_then(|value| value.pointer("/interval/median"));
+    results.set("agent_cpu_us_per_event", middle(US_PER_EVENT).cloned().unwrap_or_default());
+    results.set("agent_rss_mib", middle(RSS).cloned().unwrap_or_default());
+    results.set("agent", figures);
     Ok(())
 }
 
 /// The same at nginx's rate, mostly more than the machine has room for.
-fn agent_nginx(env: &Env, results: &mut Results) -> Result<()> {
+fn agent_nginx(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     if let Some(reason) = nginx::missing() {
         results.note(format!("agent_nginx: left out, {reason}"));
         return Ok(());
     }
     let scratch = Scratch::new("agent-nginx")?;
     let nginx = Nginx::start(&scratch)?;
-    let tracer = Tracer::run(env, &scratch, &["--port", &nginx.port().to_string()])?;
-    let mut rate = 0.0;
-    let used = used(tracer, || {
-        rate = nginx.rate("6")?;
-        Ok(())
+    let port = nginx.port().to_string();
+    let mut rates = Vec::new();
+    let mut figures = weigh(results, "nginx's load", args.alternations, || {
+        let tracer = Tracer::run(env, &scratch, &["--port", &port])?;
+        used(tracer, || {
+            rates.push(nginx.rate(SECONDS)?);
+            Ok(())
+        })
     })?;
     nginx.stop()?;
-    results.set(
-        "agent_nginx",
-        json!({
-            "requests_per_s": rate,
-            "cpu_us_per_event": used.us_per_event,
-            "events": used.events,
-            "lost": used.lost,
-            "memory": used.memory,
-        }),
-    );
+    figures.insert("requests_per_s".to_owned(), json!(median(rates)));
+    results.set("agent_nginx", figures);
     Ok(())
 }
 
 /// The part `cost`.
-pub fn run(env: &Env, _args: &Args, results: &mut Results) -> Result<()> {
+pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     accounted(env, results)?;
-    agent(env, results)?;
-    agent_nginx(env, results)
+    agent(env, args, results)?;
+    agent_nginx(env, args, results)
 }

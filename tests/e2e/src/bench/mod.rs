@@ -80,7 +80,7 @@ impl Results {
 }
 
 /// Every figure that is named, so that each is there in each run.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "launch_ns",
     "launch_calls",
     "launch_events_seen",
@@ -88,6 +88,7 @@ const KEYS: [&str; 15] = [
     "bpf_ns",
     "agent_cpu_us_per_event",
     "agent_rss_mib",
+    "agent",
     "agent_nginx",
     "events_offered",
     "events_seen",

@@ -5,6 +5,7 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 
 use super::nginx::{self, Nginx};
+use super::verdict::Verdict;
 use super::{Args, Results};
 use crate::client::Client;
 use crate::env::Env;
@@ -13,6 +14,9 @@ use crate::scratch::Scratch;
 use crate::server::{Python, Server};
 use crate::tracer::Tracer;
 
+/// Least share of its throughput that each keeps.
+const FASTAPI: f64 = 0.95;
+const NGINX: f64 = 0.60;
 /// Length of one measurement, s.
 const SECONDS: &str = "2";
 const INFER: &str = r#"json:/infer:{"launches":5,"kernel_ns":20000,"reply":200}"#;
@@ -44,11 +48,23 @@ pub(super) fn ratios(
     Ok(pairs.into_iter().map(|(traced, untraced)| traced / untraced).collect())
 }
 
-fn as_json(ratios: &[f64]) -> Value {
-    json!(Interval::of(ratios.iter().copied()))
+/// The interval, and what it says of the limit.
+fn judged(results: &mut Results, name: &str, ratios: &[f64], limit: f64) -> Value {
+    let words = format!("throughput_ratio.{name}, wanted ≥ {limit}");
+    let judge = |interval: Interval| Verdict::at_least(interval, limit);
+    match results.judge(&words, ratios, judge, true) {
+        None => Value::Null,
+        Some((interval, verdict)) => {
+            let Interval { median, low, high, count } = interval;
+            let verdict = verdict.as_str();
+            json!({
+                "median": median, "low": low, "high": high, "count": count, "verdict": verdict
+            })
+        }
+    }
 }
 
-fn fastapi(env: &Env, args: &Args) -> Result<Value> {
+fn fastapi(env: &Env, args: &Args) -> Result<Vec<f64>> {
     let scratch = Scratch::new("fastapi")?;
     let server = Server::python(env, &scratch, Python::FastApi, &["--threads", "8"])?;
     server.warm_up(env, &scratch, INFER, 64)?;
@@ -60,24 +76,27 @@ fn fastapi(env: &Env, args: &Args) -> Result<Value> {
     };
     let pid = server.pid().to_string();
     let attach = || Tracer::run(env, &scratch, &["--pid", &pid]);
-    Ok(as_json(&ratios(args.alternations, rate, attach)?))
+    ratios(args.alternations, rate, attach)
 }
 
-fn nginx(env: &Env, args: &Args) -> Result<Value> {
+fn nginx(env: &Env, args: &Args) -> Result<Vec<f64>> {
     let scratch = Scratch::new("nginx")?;
     let nginx = Nginx::start(&scratch)?;
     let selector = nginx.port().to_string();
     let attach = || Tracer::run(env, &scratch, &["--port", &selector]);
     let measured = ratios(args.alternations, || nginx.rate(SECONDS), attach)?;
     nginx.stop()?;
-    Ok(as_json(&measured))
+    Ok(measured)
 }
 
 /// The part `throughput`.
 pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     let mut figures = Map::new();
     let value = match env.no_python() {
-        None => fastapi(env, args)?,
+        None => {
+            let ratios = fastapi(env, args)?;
+            judged(results, "fastapi", &ratios, FASTAPI)
+        }
         Some(reason) => {
             results.note(format!("throughput_ratio.fastapi: left out, {reason}"));
             Value::Null
@@ -85,7 +104,10 @@ pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     };
     figures.insert("fastapi".to_owned(), value);
     let value = match nginx::missing() {
-        None => nginx(env, args)?,
+        None => {
+            let ratios = nginx(env, args)?;
+            judged(results, "nginx", &ratios, NGINX)
+        }
         Some(reason) => {
             results.note(format!("throughput_ratio.nginx: left out, {reason}"));
             Value::Null

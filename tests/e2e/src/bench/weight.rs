@@ -47,8 +47,29 @@ pub(super) struct Memory {
     pub rss_mib: f64,
     /// Of these, anonymous: what it allocated.
     pub anonymous_mib: f64,
-    /// Largest resident size so far.
-    pub peak_mib: f64,
+    /// Largest resident size so far, without the mappings of the ring, which are there from the
+    /// beginning and are the kernel's memory.
+    pub peak_without_ring_mib: f64,
+}
+
+/// Resident size of the ring's mappings, MiB. They are mapped twice, so that a record that wraps
+/// is in one piece, and count twice.
+fn ring_mib(pid: u32) -> Result<f64> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let mut in_ring = false;
+    let mut kib = 0.0;
+    for line in smaps.lines() {
+        match line.split_once(':') {
+            Some(("Rss", size)) if in_ring => {
+                let size = size.trim().trim_end_matches(" kB");
+                kib += size.parse::<f64>().with_context(|| line.to_owned())?;
+            }
+            // Fields have names in capitals; a mapping begins with its addresses.
+            Some((name, _)) if name.starts_with(|first: char| first.is_ascii_uppercase()) => {}
+            _ => in_ring = line.ends_with("anon_inode:bpf-map"),
+        }
+    }
+    Ok(kib / 1024.0)
 }
 
 impl Memory {
@@ -64,7 +85,11 @@ impl Memory {
                 .with_context(|| name.to_owned())?;
             Ok(kib / 1024.0)
         };
-        Ok(Self { rss_mib: mib("VmRSS")?, anonymous_mib: mib("RssAnon")?, peak_mib: mib("VmHWM")? })
+        Ok(Self {
+            rss_mib: mib("VmRSS")?,
+            anonymous_mib: mib("RssAnon")?,
+            peak_without_ring_mib: mib("VmHWM")? - ring_mib(pid)?,
+        })
     }
 }
 
