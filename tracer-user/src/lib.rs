@@ -26,5 +26,6 @@ pub mod pipeline;
 pub mod probe;
 pub mod protocol;
 pub mod record;
+mod room;
 pub mod stream;
 pub mod timeline;

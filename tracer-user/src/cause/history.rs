@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::intake::event::{SchedCall, Sleep, Timeout};
+use crate::{
+    intake::event::{SchedCall, Sleep, Timeout},
+    room::give_back,
+};
 
 /// A call of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ impl Thread {
         self.sleeps.drain(..sleeps.min(self.sleeps.len().saturating_sub(kept)));
         let calls = self.calls.partition_point(|call| call.exit_ns < time_ns);
         self.calls.drain(..calls.min(self.calls.len().saturating_sub(kept)));
+        give_back(&mut self.sleeps);
+        give_back(&mut self.calls);
         before - self.len()
     }
 

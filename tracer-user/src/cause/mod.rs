@@ -45,8 +45,9 @@ use crate::{
     stream::{Exchange, Role},
 };
 
-/// Records of all threads that are kept; beyond, the older half of the time is forgotten.
-const MAX_RECORDS: usize = 1_000_000;
+/// Records of all threads that are kept, about 60 bytes each; beyond, the older half of the time is
+/// forgotten.
+const MAX_RECORDS: usize = 262_144;
 /// Threads that are kept.
 const MAX_THREADS: usize = 65_536;
 /// Marks that may wait; beyond, what comes is dropped and counted.

@@ -270,22 +270,20 @@ impl Producer {
     /// exactly one.
     pub(super) fn only(&self, (taken_ns, by_ns): Bounds) -> Option<u64> {
         let mut found = self.open.range(..=(by_ns, u64::MAX));
-        let (_, leg) = found.next()?;
+        let (opened_ns, leg) = found.next()?;
         if found.next().is_some() {
             return None;
         }
-        // One that was written meanwhile may have more items than those that were seen.
-        let one_each = self.one_each() && self.legs >= u64::from(AGREED);
-        let rival = |closed: &&Closed| {
-            closed.to_ns >= taken_ns && closed.from_ns <= by_ns && !(closed.served && one_each)
-        };
-        self.closed
-            .iter()
-            .rev()
-            .take_while(|closed| closed.to_ns >= taken_ns)
-            .find(rival)
-            .is_none()
-            .then_some(*leg)
+        // One that was written meanwhile may have more items than those that were seen. Where items
+        // are known not to be one each, it is enough that both were open at once: when an item was
+        // taken may be a little wrong.
+        let known = self.legs >= u64::from(AGREED);
+        let one_each = known && self.one_each();
+        let several = known && !self.one_each();
+        let since_ns = if several { taken_ns.min(*opened_ns) } else { taken_ns };
+        let rival = |closed: &Closed| closed.from_ns <= by_ns && !(closed.served && one_each);
+        let lately = self.closed.iter().rev().take_while(|closed| closed.to_ns >= since_ns);
+        (!lately.copied().any(|closed| rival(&closed))).then_some(*leg)
     }
 
     /// A leg was answered by whoever worked for it: it has no place in the orders.

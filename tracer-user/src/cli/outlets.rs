@@ -11,7 +11,7 @@ use crate::{
     export::{
         health::Lost,
         jsonl::{Jsonl, JsonlError},
-        otlp::{Otlp, Settings},
+        otlp::{self, Otlp, Settings},
     },
     happening::{Happening, Kind},
     intake::input::SessionStart,
@@ -139,7 +139,9 @@ impl Outlets {
             prometheus.round(Now { open, families, lost, figures, gpus, costs, unsent: &unsent });
         }
         if let Some(otlp) = &mut self.otlp {
-            otlp.round(round.now_ns, round.open, round.families, round.lost);
+            let Round { now_ns, open, families, lost, gpus, .. } = *round;
+            let gpus = nvml::metrics::metrics(gpus, now_ns, false);
+            otlp.round(otlp::Round { now_ns, open, families, lost, gpus });
         }
     }
 

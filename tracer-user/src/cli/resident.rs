@@ -150,6 +150,7 @@ impl Resident {
                 now_ns: present.now_ns,
                 realtime_offset_ns: present.pipeline.realtime_offset_ns(),
                 open: &present.pipeline.open(),
+                gpus: &present.pipeline.gpus().gpus,
                 health: Some(&health),
                 paused: self.resting,
                 left_out: (level > Level::Everything).then(|| level.as_str()),

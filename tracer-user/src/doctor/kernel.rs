@@ -1,6 +1,6 @@
 //! What the kernel has of what the kernel half is made of.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use super::{Finding, Group, State};
 use crate::{
@@ -227,11 +227,6 @@ fn unix_peers(unknown: Option<&str>) -> Finding {
             "a kernel with CONFIG_UNIX_DIAG (modprobe unix_diag, where it is a module)",
         ),
     }
-}
-
-/// Whether a place exists.
-pub(super) fn is_there(path: &str) -> bool {
-    Path::new(path).exists()
 }
 
 #[cfg(test)]

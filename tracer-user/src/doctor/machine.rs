@@ -1,20 +1,18 @@
 //! Everything that holds whatever the target.
 
-use std::fs;
+use std::{fs, time::Duration};
 
-use super::{Finding, Group, Holder, State, kernel, kernel::is_there, rights};
-use crate::probe::{self, Survey, Tracepoint};
+use super::{Finding, Group, Holder, State, kernel, rights};
+use crate::{
+    nvml::{
+        self,
+        library::{Answer, NoNvml},
+    },
+    probe::{self, Survey, Tracepoint},
+};
 
-/// Where distributions and container toolkits put NVML.
-const NVML: &str = "libnvidia-ml.so.1";
-const LIBRARY_FOLDERS: [&str; 6] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/nvidia/lib64",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
-];
+/// How long NVML is given to answer.
+const NVML_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Findings about the machine.
 pub(super) fn examine(release: &str, lock: &Holder) -> Vec<Group> {
@@ -24,7 +22,7 @@ pub(super) fn examine(release: &str, lock: &Holder) -> Vec<Group> {
         kernel::examine(release, &features, &survey),
         rights::examine(release, &features),
         tracepoints(&survey),
-        gpu(driver().as_deref(), nvml().as_deref()),
+        gpu(driver().as_deref(), nvml::library::ask(NVML_PATIENCE)),
         Group { name: "agent", findings: vec![others(lock)] },
     ]
 }
@@ -72,34 +70,49 @@ fn driver() -> Option<String> {
     Some(page.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// Where NVML's library is.
-fn nvml() -> Option<String> {
-    let places = LIBRARY_FOLDERS.map(|folder| format!("{folder}/{NVML}"));
-    places.into_iter().find(|place| is_there(place))
+fn gpu(driver: Option<&str>, nvml: Option<Result<Answer, NoNvml>>) -> Group {
+    let findings = vec![
+        match driver {
+            Some(version) => Finding::ok("gpu.driver", version),
+            None => Finding::noted(
+                "gpu.driver",
+                "NVIDIA's kernel driver is not loaded",
+                "there is no GPU of NVIDIA's to use here, but perhaps a simulated one",
+            ),
+        },
+        readings(driver.is_some(), nvml),
+    ];
+    Group { name: "gpu", findings }
 }
 
-fn gpu(driver: Option<&str>, nvml: Option<&str>) -> Group {
-    let mut findings = vec![match driver {
-        Some(version) => Finding::ok("gpu.driver", version),
-        None => Finding::noted(
-            "gpu.driver",
-            "NVIDIA's kernel driver is not loaded",
-            "there is no GPU of NVIDIA's to use here, but perhaps a simulated one",
-        ),
-    }];
-    findings.push(match (nvml, driver) {
-        (Some(place), _) => Finding::ok("gpu.nvml", place),
-        (None, None) => Finding::ok("gpu.nvml", format!("no {NVML}, and no GPU to read")),
-        (None, Some(_)) => Finding::gap(
-            State::Degraded,
-            "gpu.nvml",
-            format!("{NVML} is not found"),
-            "clocks, temperature, power, memory and errors of the GPU are not read",
+/// Whether the GPUs' own readings can be taken.
+fn readings(has_driver: bool, nvml: Option<Result<Answer, NoNvml>>) -> Finding {
+    const CHECK: &str = "gpu.nvml";
+    const MEANS: &str = "clocks, temperature, power, memory and errors of the GPU are not read";
+    let gap =
+        |found: String, remedy: &str| Finding::gap(State::Degraded, CHECK, found, MEANS, remedy);
+    match nvml {
+        Some(Ok(Answer { version, devices })) => {
+            Finding::ok(CHECK, format!("NVML {version}, {devices} devices"))
+        }
+        Some(Err(NoNvml::NotFound(_))) if !has_driver => {
+            Finding::ok(CHECK, "no libnvidia-ml.so.1, and no GPU to read")
+        }
+        Some(Err(why)) if !has_driver => Finding::noted(CHECK, why.to_string(), MEANS),
+        Some(Err(why @ NoNvml::NotFound(_))) => gap(
+            why.to_string(),
             "install the driver's user-space library (libnvidia-ml1), or mount it into the \
              container",
         ),
-    });
-    Group { name: "gpu", findings }
+        Some(Err(why)) => gap(
+            why.to_string(),
+            "use the library of the version of the driver that is loaded; nvidia-smi says which",
+        ),
+        None => gap(
+            format!("NVML did not answer within {} s", NVML_PATIENCE.as_secs()),
+            "look whether nvidia-smi answers, and for XIDs in the kernel's log: a GPU may be lost",
+        ),
+    }
 }
 
 fn others(lock: &Holder) -> Finding {
@@ -146,9 +159,19 @@ mod tests {
     #[test]
     fn nvml_is_missed_where_there_is_something_to_read() {
         let state = |driver, nvml| gpu(driver, nvml).findings.iter().map(|f| f.state).max();
-        assert_eq!(state(None, None), Some(State::Ok));
-        assert_eq!(state(Some("550"), None), Some(State::Degraded));
-        assert_eq!(state(Some("550"), Some("/usr/lib/x")), Some(State::Ok));
+        let driver = Some("550");
+        let not_found = || Some(Err(NoNvml::NotFound(Vec::new())));
+        let refused = || {
+            let (library, why) = ("lib".to_owned(), "driver not loaded".to_owned());
+            Some(Err(NoNvml::Refused { library, why }))
+        };
+        let two = Some(Ok(Answer { version: "12.550".to_owned(), devices: 2 }));
+        assert_eq!(state(None, not_found()), Some(State::Ok));
+        assert_eq!(state(None, refused()), Some(State::Ok));
+        assert_eq!(state(driver, not_found()), Some(State::Degraded));
+        assert_eq!(state(driver, refused()), Some(State::Degraded));
+        assert_eq!(state(driver, None), Some(State::Degraded));
+        assert_eq!(state(driver, two), Some(State::Ok));
     }
 
     #[test]

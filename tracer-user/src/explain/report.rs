@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     export::health::Health,
     happening::Happening,
+    nvml::Gpu,
     timeline::model::{Now, Timeline},
 };
 
@@ -20,6 +21,8 @@ pub struct State<'a> {
     pub realtime_offset_ns: i64,
     /// Requests that are open.
     pub open: &'a [Timeline],
+    /// What the GPUs said last.
+    pub gpus: &'a [Gpu],
     /// What was lost and could not be seen.
     pub health: Option<&'a Health>,
     /// Tracing is paused.

@@ -12,7 +12,7 @@ use super::{
     sample::{SLOT_NS, Sample, Slot, quantile},
 };
 use crate::{
-    export::route::route_label,
+    export::{device, route::route_label},
     timeline::model::{PhaseName, Timeline},
 };
 
@@ -118,7 +118,10 @@ impl FlightRecorder {
             known_ns,
             recent_ns,
             answer: Vec::new(),
-            gpu: GpuWhy { failed_calls: (failed(true), failed(false)), readings: Vec::new() },
+            gpu: GpuWhy {
+                failed_calls: (failed(true), failed(false)),
+                readings: state.gpus.iter().map(|gpu| device::sentence(gpu, now_ns)).collect(),
+            },
             queue: queue(state.open),
             events: events.take(EVENTS_TOLD).cloned().collect(),
             tracer: tracer(state, &routes),

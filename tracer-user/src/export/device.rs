@@ -1,13 +1,33 @@
-//! What the GPU said of itself around a request, in a line for people.
+//! What the GPU said of itself, in words for people.
 
 use super::style::{Paint, Style, wrap};
 use super::text;
 use crate::nvml::{
-    Joined,
+    Device, Gpu, Joined, Reading, State,
     watch::{THROTTLES, xid_text},
 };
 
-/// Appends the line: values only, since what is unsupported is for machines to read.
+/// What a device said last, in a sentence.
+pub fn sentence(gpu: &Gpu, now_ns: u64) -> String {
+    let Device { uuid, name, .. } = &gpu.device;
+    let Some(sample) = &gpu.sample else { return format!("{uuid} {name}: not read yet") };
+    let readings = Reading::ALL.iter().map(|reading| (reading, sample.state(*reading)));
+    let mut said: Vec<String> = readings
+        .clone()
+        .filter_map(|(reading, state)| Some(words(reading.as_str(), state.value()?)?.0))
+        .collect();
+    // Of a device that has fallen off the bus every reading says so.
+    let failed = readings.filter(|(_, state)| matches!(state, State::Error(_)));
+    if let Some((reading, state)) = failed.clone().next() {
+        let more = failed.count() - 1;
+        let word = state.word().unwrap_or_default();
+        said.push(format!("{} {word}, and {more} more failed", reading.as_str()));
+    }
+    let age = text::duration(now_ns.saturating_sub(sample.time_ns), false);
+    format!("{uuid} {name}: {}, read {age} ago", said.join(", "))
+}
+
+/// Appends the line of a request: values only, since what is unsupported is for machines to read.
 pub(super) fn line(joined: &Joined, style: Style, out: &mut String) {
     let mut pieces =
         vec![("device".to_owned(), Paint::Bold), (joined.device().to_owned(), Paint::Plain)];
@@ -50,9 +70,26 @@ fn words(name: &str, value: u64) -> Option<(String, Paint)> {
 mod tests {
     use super::*;
     use crate::nvml::{
-        History, Reading, State, Taken, Told,
+        History, Taken, Told,
         testing::{gpu, sample, tell},
     };
+
+    #[test]
+    fn a_lost_device_says_so_in_its_sentence() {
+        let mut taken = sample("GPU-0", 1_000_000, (Reading::Power, State::Error(15)), &[5]);
+        let time_ns = taken.time_ns;
+        let hot = Taken { state: State::Value(85), time_ns };
+        taken.readings.insert(Reading::Temperature, hot);
+        let mut history = History::default();
+        history.take(&Told::Devices(vec![gpu(0)]));
+        let before = sentence(&history.snapshot().gpus[0], time_ns);
+        assert!(before.ends_with("not read yet"), "{before}");
+        history.take(&tell(taken));
+        let said = sentence(&history.snapshot().gpus[0], time_ns + 400_000_000);
+        assert!(said.starts_with("GPU-0 "), "{said}");
+        assert!(said.contains("85 C, power_milliwatts error(gpu-is-lost)"), "{said}");
+        assert!(said.ends_with("read 400ms ago"), "{said}");
+    }
 
     #[test]
     fn it_says_what_a_person_wants_to_know() {

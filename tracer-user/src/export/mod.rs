@@ -9,7 +9,7 @@ mod board;
 #[cfg(feature = "live")]
 mod buckets;
 pub mod detail;
-mod device;
+pub mod device;
 pub mod dist;
 #[cfg(feature = "live")]
 pub mod doctor;

@@ -1,7 +1,7 @@
 //! Finding and loading NVML's library. It comes with the driver and is looked for at run time:
 //! nothing is linked to it.
 
-use std::{ffi::OsString, path::Path};
+use std::{ffi::OsString, path::Path, sync::mpsc::sync_channel, thread, time::Duration};
 
 use nvml_wrapper::{Nvml, error::NvmlError};
 
@@ -69,6 +69,31 @@ pub fn open(path: Option<&Path>) -> Result<Nvml, NoNvml> {
         }
     }
     Err(NoNvml::NotFound(tried))
+}
+
+/// What the library says that there is to read: its own version, and how many devices it knows.
+pub struct Answer {
+    /// Version of the library.
+    pub version: String,
+    /// Devices.
+    pub devices: u32,
+}
+
+/// Loads the library and asks it, for no longer than this: it is somebody else's code and can hang
+/// where a GPU is lost. `None` where it did not answer.
+pub fn ask(within: Duration) -> Option<Result<Answer, NoNvml>> {
+    let (send, answered) = sync_channel(1);
+    let ask = move || {
+        let answer = open(None).map(|nvml| Answer {
+            version: nvml.sys_nvml_version().unwrap_or_else(|error| error.to_string()),
+            devices: nvml.device_count().unwrap_or(0),
+        });
+        // Whoever asked may have gone.
+        let _ = send.send(answer);
+    };
+    // Not joined: it may never come back.
+    thread::Builder::new().name("nvml".into()).spawn(ask).ok()?;
+    answered.recv_timeout(within).ok()
 }
 
 /// The loader's own word is the source of the wrapper's error.

@@ -111,7 +111,8 @@ pub fn build(
         path.segments.retain(|segment| segment.evidence == Evidence::SameThread);
     }
     let found = find_work(exchange, &request, &path, context);
-    let forgotten_ns = context.horizon_ns.max(context.causes.floor_ns());
+    let work_floor_ns = context.work.map_or(0, Work::floor_ns);
+    let forgotten_ns = context.horizon_ns.max(context.causes.floor_ns()).max(work_floor_ns);
     let mut stretches = vec![Stretch {
         detail: "horizon".into(),
         ..Stretch::observed(PhaseName::Unattributed, from_ns, forgotten_ns)

@@ -36,6 +36,7 @@ use crate::{
     gpu::{Gpu, Out, Subject},
     intake::event::{Event, ProcFact},
     nvml::{History, Told},
+    room::give_back,
     stream::{Exchange, Role, Streams},
 };
 
@@ -342,6 +343,7 @@ impl Timelines {
             out.push(timeline);
             self.causes.forget_exchange(exchange.id);
         }
+        give_back(&mut self.pending);
         self.losses.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
         self.blind.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
         let keep_from = self.needed_from(watermark_ns, streams);

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::gpu::{Failure, OpDone, Out, Refine, Step, Subject, Wait};
+use crate::{
+    gpu::{Failure, OpDone, Out, Refine, Step, Subject, Wait},
+    room::give_back,
+};
 
-/// What is kept of one process at most.
-const MAX_OPS: usize = 262_144;
-const MAX_WAITS: usize = 65_536;
-const MAX_STEPS: usize = 65_536;
+/// What is kept of one process at most: about 25 MiB.
+const MAX_OPS: usize = 65_536;
+const MAX_WAITS: usize = 32_768;
+const MAX_STEPS: usize = 32_768;
 const MAX_FAILURES: usize = 4_096;
 
 /// GPU work of one process.
@@ -20,6 +23,8 @@ pub struct Work {
     steps: VecDeque<Step>,
     failures: VecDeque<Failure>,
     evicted: u64,
+    /// What was enqueued, or waited for, before this time has been let go for want of room, ns.
+    floor_ns: u64,
 }
 
 /// What one thread enqueued and waited for. All of it comes nearly in order.
@@ -115,13 +120,17 @@ impl Work {
         while self.ops > MAX_OPS || self.waits > MAX_WAITS {
             self.evict();
         }
-        while self.steps.len() > MAX_STEPS {
-            self.steps.pop_front();
+        while self.steps.len() > MAX_STEPS
+            && let Some(step) = self.steps.pop_front()
+        {
             self.evicted += 1;
+            self.floor_ns = self.floor_ns.max(step.first_enqueue_ns);
         }
-        while self.failures.len() > MAX_FAILURES {
-            self.failures.pop_front();
+        while self.failures.len() > MAX_FAILURES
+            && let Some(failure) = self.failures.pop_front()
+        {
             self.evicted += 1;
+            self.floor_ns = self.floor_ns.max(failure.exit_ns);
         }
     }
 
@@ -139,6 +148,7 @@ impl Work {
         let last = self.threads.values().filter_map(ends).max().unwrap_or(0);
         let to_ns = first.saturating_add(last.saturating_sub(first) / 8);
         let before = self.ops + self.waits;
+        self.floor_ns = self.floor_ns.max(to_ns);
         self.forget(|op| op.op.enqueue_first_ns <= to_ns, |wait| wait.exit_ns <= to_ns);
         self.evicted += (before - self.ops - self.waits) as u64;
     }
@@ -154,6 +164,8 @@ impl Work {
                 thread.waits.pop_front();
                 *waits -= 1;
             }
+            give_back(&mut thread.ops);
+            give_back(&mut thread.waits);
             !thread.ops.is_empty() || !thread.waits.is_empty()
         });
     }
@@ -164,6 +176,7 @@ impl Work {
         while self.steps.front().is_some_and(|step| step.fact.exit_ns < time_ns) {
             self.steps.pop_front();
         }
+        give_back(&mut self.steps);
         while self.failures.front().is_some_and(|failure| failure.exit_ns < time_ns) {
             self.failures.pop_front();
         }
@@ -198,6 +211,11 @@ impl Work {
             failure.tid == tid && failure.enter_ns >= from_ns && failure.exit_ns <= to_ns
         };
         self.failures.iter().filter(within).count()
+    }
+
+    /// What was enqueued, or waited for, before this time has been let go for want of room, ns.
+    pub fn floor_ns(&self) -> u64 {
+        self.floor_ns
     }
 
     /// Findings dropped for want of room before their time.

@@ -22,13 +22,14 @@ use opentelemetry_sdk::{
     },
 };
 
-use super::{attributes, counts::Counts, resource::Resources};
+use super::{attributes, counts::Counts, devices::Devices, resource::Resources};
 use crate::{
     export::{
         buckets::DURATIONS,
         health::Lost,
         route::{RouteClass, route_class, route_label},
     },
+    nvml::metrics::Metric,
     pipeline::Families,
     timeline::model::Timeline,
 };
@@ -127,7 +128,22 @@ pub struct Meters {
     resources: Resources,
     maker: Maker,
     services: BTreeMap<String, Service>,
+    devices: Devices,
     figures: Arc<Mutex<Figures>>,
+}
+
+/// How things stand.
+pub struct Round<'a> {
+    /// Now, ns of `CLOCK_MONOTONIC`.
+    pub now_ns: u64,
+    /// Requests that are open.
+    pub open: &'a [Timeline],
+    /// Events seen so far.
+    pub families: Families,
+    /// What was lost so far.
+    pub lost: &'a [Lost],
+    /// What the GPUs said last.
+    pub gpus: Vec<Metric>,
 }
 
 impl Meters {
@@ -140,8 +156,10 @@ impl Meters {
     ) -> Self {
         let maker = Maker { scope, temporality, readers: Readers::default() };
         let figures = Arc::default();
-        observe(&maker.meter(resources.agent()), &figures, counts);
-        Self { resources, maker, services: BTreeMap::new(), figures }
+        let agent = maker.meter(resources.agent());
+        observe(&agent, &figures, counts);
+        let devices = Devices::new(agent);
+        Self { resources, maker, services: BTreeMap::new(), devices, figures }
     }
 
     /// Where it is collected.
@@ -178,7 +196,9 @@ impl Meters {
     }
 
     /// Time has passed.
-    pub fn round(&mut self, now_ns: u64, open: &[Timeline], families: Families, lost: &[Lost]) {
+    pub fn round(&mut self, round: Round<'_>) {
+        let Round { now_ns, open, families, lost, gpus } = round;
+        self.devices.round(gpus);
         for timeline in open {
             if route_class(&timeline.route) == RouteClass::Traffic {
                 let age_ns = now_ns.saturating_sub(timeline.start_monotonic_ns);

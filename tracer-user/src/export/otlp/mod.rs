@@ -8,6 +8,7 @@
 
 mod attributes;
 mod counts;
+mod devices;
 mod ids;
 mod log;
 mod meters;
@@ -31,6 +32,7 @@ use std::{
 
 pub use counts::Counts;
 use meters::Meters;
+pub use meters::Round;
 use resource::Resources;
 pub use settings::{SettingError, Settings, Signal};
 use thiserror::Error;
@@ -39,9 +41,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{
-    export::health::Lost, happening::Happening, pipeline::Families, timeline::model::Timeline,
-};
+use crate::{happening::Happening, timeline::model::Timeline};
 
 /// Requests that wait to be sent.
 const MAX_REQUESTS: usize = 4_096;
@@ -170,11 +170,10 @@ impl Otlp {
         }
     }
 
-    /// Time has passed: what is open at `now_ns` (`CLOCK_MONOTONIC`), and what was seen and lost so
-    /// far. Never blocks.
-    pub fn round(&mut self, now_ns: u64, open: &[Timeline], families: Families, lost: &[Lost]) {
+    /// Time has passed. Never blocks.
+    pub fn round(&mut self, round: Round<'_>) {
         if let Some(meters) = &mut self.meters {
-            meters.round(now_ns, open, families, lost);
+            meters.round(round);
         }
     }
 

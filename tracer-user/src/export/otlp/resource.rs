@@ -4,6 +4,7 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
 use super::{attributes::cut, settings::Settings};
+use crate::timeline::model::Timeline;
 
 /// What all resources of this run share.
 #[derive(Clone, Debug)]
@@ -32,17 +33,22 @@ impl Resources {
         Self { common, service: settings.service.clone(), host: host.to_owned(), run }
     }
 
-    /// Of a traced process.
-    pub fn process(&self, service: &str, pid: u32) -> Resource {
+    /// Of the traced process that answered a request.
+    pub fn process(&self, request: &Timeline) -> Resource {
+        let (service, pid) = (request.service.as_str(), request.pid);
         let instance = format!("{}:{pid}", self.host);
-        self.named(
-            self.service.as_deref().unwrap_or(service),
-            instance,
-            [
-                KeyValue::new("process.executable.name", cut(service)),
-                KeyValue::new("process.pid", i64::from(pid)),
-            ],
-        )
+        let mut own = vec![
+            KeyValue::new("process.executable.name", cut(service)),
+            KeyValue::new("process.pid", i64::from(pid)),
+        ];
+        if let Some(container) = request.container.as_deref() {
+            // Runtimes that name their control groups by the container's name have no id there.
+            let is_id = container.len() == 64 && container.bytes().all(|b| b.is_ascii_hexdigit());
+            let key = if is_id { "container.id" } else { "container.name" };
+            own.push(KeyValue::new(key, cut(container)));
+        }
+        own.extend(request.pod.as_deref().map(|uid| KeyValue::new("k8s.pod.uid", cut(uid))));
+        self.named(self.service.as_deref().unwrap_or(service), instance, own)
     }
 
     /// Of all traced processes of one name: distributions add them up.
@@ -51,7 +57,7 @@ impl Resources {
         self.named(
             self.service.as_deref().unwrap_or(service),
             instance,
-            [KeyValue::new("process.executable.name", cut(service))],
+            vec![KeyValue::new("process.executable.name", cut(service))],
         )
     }
 
@@ -59,11 +65,11 @@ impl Resources {
     pub fn agent(&self) -> Resource {
         let pid = i64::from(std::process::id());
         let instance = format!("{}:{:032x}", self.host, self.run);
-        self.named("spanprobe", instance, [KeyValue::new("process.pid", pid)])
+        self.named("spanprobe", instance, vec![KeyValue::new("process.pid", pid)])
     }
 
     /// The later of two attributes with one name is kept.
-    fn named<const N: usize>(&self, name: &str, instance: String, own: [KeyValue; N]) -> Resource {
+    fn named(&self, name: &str, instance: String, own: Vec<KeyValue>) -> Resource {
         Resource::builder_empty()
             .with_attributes(self.common.clone())
             .with_attribute(KeyValue::new("service.name", cut(name)))

@@ -308,9 +308,9 @@ async fn traces(
             let process = (timeline.service.to_string(), timeline.pid);
             processes.entry(process).or_default().push(timeline);
         }
-        for ((service, pid), timelines) in processes {
-            if !stop.is_over() {
-                exporter.set_resource(&shared.resources.process(&service, pid));
+        for timelines in processes.into_values() {
+            if let Some(first) = timelines.first().filter(|_| !stop.is_over()) {
+                exporter.set_resource(&shared.resources.process(first));
             }
             let mut rest = timelines.into_iter();
             // Nothing is made that can no longer be sent.

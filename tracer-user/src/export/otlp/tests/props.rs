@@ -5,7 +5,10 @@ use proptest::prelude::*;
 
 use super::{RUN, open};
 use crate::{
-    export::{otlp::span, tests::props::timeline},
+    export::{
+        otlp::{Round, span},
+        tests::props::timeline,
+    },
     timeline::model::Timeline,
 };
 
@@ -63,7 +66,8 @@ proptest! {
         let collector = collector::Collector::grpc(collector::Behaviour::Takes);
         let mut otlp = open(&collector.endpoint(), false, &[]);
         otlp.take(&timelines);
-        otlp.round(1, &timelines, crate::pipeline::Families::default(), &[]);
+        let (families, gpus) = (crate::pipeline::Families::default(), Vec::new());
+        otlp.round(Round { now_ns: 1, open: &timelines, families, lost: &[], gpus });
         let counts = otlp.counts();
         otlp.finish();
         let of = counts.of(crate::export::otlp::Signal::Traces);

@@ -4,8 +4,12 @@ use collector::{Behaviour, Collector, proto::metrics::v1::metric::Data};
 
 use super::{both, open};
 use crate::{
-    export::{health::Lost, tests::samples},
+    export::{health::Lost, otlp::Round, tests::samples},
     happening::{Happening, Kind},
+    nvml::{
+        self, History, Reading, State, Told,
+        testing::{gpu, sample, tell},
+    },
     pipeline::Families,
     timeline::model::Timeline,
 };
@@ -51,7 +55,12 @@ fn metrics_agree_with_the_timelines() {
         let open = [samples::open(2_000), samples::open(500)];
         let lost = Lost { name: "ring full", family: "any", place: "kernel", count: 5 };
         let now_ns = open[0].start_monotonic_ns + 2_000_000_000;
-        otlp.round(now_ns, &open, families(1_234), &[lost]);
+        let mut history = History::default();
+        history.take(&Told::Devices(vec![gpu(0)]));
+        history.take(&tell(sample("GPU-0", 1, (Reading::Power, State::Value(300_500)), &[])));
+        let gpus = nvml::metrics::metrics(&history.snapshot(), now_ns, false);
+        let families = families(1_234);
+        otlp.round(Round { now_ns, open: &open, families, lost: &[lost], gpus });
         otlp.finish();
         collector.look(|all| {
             let durations = all.distributions("uvicorn", "http.server.request.duration");
@@ -70,6 +79,9 @@ fn metrics_agree_with_the_timelines() {
             assert_eq!(all.numbers("uvicorn", "spanprobe.oldest_request_age")[0].1, "2");
             let seen = all.numbers("spanprobe", "spanprobe.events");
             assert!(seen.iter().any(|(l, n)| l["spanprobe.family"] == "socket" && n == "1234"));
+            let power = all.numbers("spanprobe", "hw.power");
+            let hw_id = power[0].0["hw.id"].as_str();
+            assert_eq!((hw_id, power[0].1.as_str(), power.len()), ("GPU-0", "300.5", 1));
             let lost = all.numbers("spanprobe", "spanprobe.events_lost");
             assert_eq!(
                 (lost[0].0["spanprobe.where"].as_str(), lost[0].1.as_str()),
@@ -120,7 +132,8 @@ fn names_are_bounded_and_what_is_folded_is_counted() {
         timelines.push(timeline);
     }
     otlp.take(&timelines);
-    otlp.round(0, &[], families(0), &[]);
+    let (now_ns, families, gpus) = (0, families(0), Vec::new());
+    otlp.round(Round { now_ns, open: &[], families, lost: &[], gpus });
     otlp.finish();
     collector.look(|all| {
         assert!(all.traces.is_empty());

@@ -74,6 +74,9 @@ fn same_links(own: &Sent, timeline: &Timeline) {
 #[test]
 fn every_timeline_comes_back_whole() {
     let mut called = samples::retrieval();
+    called.pid += 1;
+    called.container = Some("c0ffee11".repeat(8));
+    called.pod = Some("d9f1c1ee-2f6b-4c3c-9b2e-1d2f3a4b5c6d".to_owned());
     called.parent_span_id = Some(SpanId(0x00f0_67aa_0ba9_02b7));
     let timelines = numbered(vec![
         samples::embedding(),
@@ -97,6 +100,8 @@ fn every_timeline_comes_back_whole() {
             assert_eq!(own.resource["service.name"], timeline.service);
             assert_eq!(own.resource["process.pid"], timeline.pid.to_string());
             assert_eq!(own.resource["host.name"], "host-a");
+            assert_eq!(own.resource.get("container.id"), timeline.container.as_ref());
+            assert_eq!(own.resource.get("k8s.pod.uid"), timeline.pod.as_ref());
             assert_eq!(own.resource["telemetry.distro.name"], "spanprobe");
             same_times(&own, &phases, timeline);
             same_links(&own, timeline);
