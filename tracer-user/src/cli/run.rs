@@ -377,8 +377,11 @@ impl Session<'_> {
 
     /// Orders something of the scout.
     fn order(&mut self, order: Order) {
-        self.orders.push_back(order);
-        self.orders.truncate(MAX_ORDERS);
+        if self.orders.len() < MAX_ORDERS {
+            self.orders.push_back(order);
+        } else {
+            self.feed.note("what was ordered is not done: the agent is far behind".to_owned());
+        }
         self.pass_orders();
     }
 
