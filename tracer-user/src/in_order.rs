@@ -1,12 +1,20 @@
-//! A queue for what comes nearly in its order, and is taken out in it.
-//!
-//! A heap would do the same; but most of what comes is in place already, and sorting what is new once
-//! in a while costs a fraction of a heap's jumps through memory.
+//! Queues for what comes nearly in its order.
+
+use std::collections::VecDeque;
+
+/// Where something goes in a queue that is kept in order: behind its equals, before what is later.
+/// Mostly that is at the end.
+pub fn place<T>(queue: &VecDeque<T>, is_later: impl Fn(&T) -> bool) -> usize {
+    queue.len() - queue.iter().rev().take_while(|other| is_later(other)).count()
+}
 
 /// Room that is kept while nothing waits.
 const KEPT: usize = 16_384;
 
 /// Things that wait to be taken out, the smallest first.
+///
+/// A heap would do the same; but most of what comes is in place already, and sorting what is new once
+/// in a while costs a fraction of a heap's jumps through memory.
 #[derive(Clone, Debug)]
 pub struct InOrder<T> {
     /// Taken out up to `next`; sorted from there to `sorted`; as they came behind.

@@ -228,21 +228,19 @@ impl Worker {
                 break;
             }
             // A full ring is many batches: what waits for the clock must not pile up meanwhile.
-            self.losses(false)?;
-            self.messages.send(Message::Tick(last_ns)).ok()?;
+            self.come_to(last_ns, false)?;
         }
         if statistics {
             for message in self.from.log.read() {
                 self.messages.send(Message::Note(message)).ok()?;
             }
         }
-        self.losses(statistics)?;
-        self.messages.send(Message::Tick(now_ns)).ok()
+        self.come_to(now_ns, statistics)
     }
 
-    /// Tells of losses since the last time. That comes before the tick: whoever hears of a loss
+    /// Everything up to a time has been sent. Losses are told of before that: whoever hears of one
     /// takes it to have happened after the tick before.
-    fn losses(&mut self, statistics: bool) -> Option<()> {
+    fn come_to(&mut self, to_ns: u64, statistics: bool) -> Option<()> {
         let time_ns = monotonic_ns();
         // A failed reading is tried again in the next round: the counters only grow.
         if let Ok(losses) = self.from.losses.read(statistics)
@@ -250,7 +248,7 @@ impl Worker {
         {
             self.messages.send(Message::Losses { time_ns, losses }).ok()?;
         }
-        Some(())
+        self.messages.send(Message::Tick(to_ns)).ok()
     }
 
     fn send_batch(&mut self) -> Option<()> {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
+    in_order::place,
     intake::event::{SchedCall, Sleep, Timeout},
     room::give_back,
 };
@@ -49,16 +50,14 @@ impl Thread {
         if sleep.in_ns < sleep.out_ns {
             return false;
         }
-        let behind = self.sleeps.iter().rev().take_while(|s| s.in_ns > sleep.in_ns).count();
-        let at = self.sleeps.len() - behind;
+        let at = place(&self.sleeps, |other| other.in_ns > sleep.in_ns);
         self.sleeps.insert(at, sleep);
         true
     }
 
     /// Adds a call that has returned.
     pub fn add_call(&mut self, call: Call) {
-        let behind = self.calls.iter().rev().take_while(|c| c.exit_ns > call.exit_ns).count();
-        let at = self.calls.len() - behind;
+        let at = place(&self.calls, |other| other.exit_ns > call.exit_ns);
         self.calls.insert(at, call);
     }
 

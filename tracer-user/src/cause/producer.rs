@@ -279,11 +279,10 @@ impl Producer {
         // taken may be a little wrong.
         let known = self.legs >= u64::from(AGREED);
         let one_each = known && self.one_each();
-        let several = known && !self.one_each();
-        let since_ns = if several { taken_ns.min(*opened_ns) } else { taken_ns };
-        let rival = |closed: &Closed| closed.from_ns <= by_ns && !(closed.served && one_each);
-        let lately = self.closed.iter().rev().take_while(|closed| closed.to_ns >= since_ns);
-        (!lately.copied().any(|closed| rival(&closed))).then_some(*leg)
+        let since_ns = if known && !one_each { taken_ns.min(*opened_ns) } else { taken_ns };
+        let mut lately = self.closed.iter().rev().take_while(|closed| closed.to_ns >= since_ns);
+        let is_rival = lately.any(|closed| closed.from_ns <= by_ns && !(closed.served && one_each));
+        (!is_rival).then_some(*leg)
     }
 
     /// A leg was answered by whoever worked for it: it has no place in the orders.

@@ -58,7 +58,6 @@ pub struct Orderer {
     watermark_ns: u64,
     /// The clock has moved on, and not everything that is due since has been handed out.
     ticked: bool,
-    finished: bool,
     /// There was no room, and not enough has been made since.
     crowded: bool,
     released_ns: u64,
@@ -97,7 +96,7 @@ impl Orderer {
 
     /// Everything is due.
     pub fn finish(&mut self) {
-        self.finished = true;
+        (self.watermark_ns, self.ticked) = (u64::MAX, true);
     }
 
     /// Everything up to this time has been released, ns; what comes before it from now on is late.
@@ -117,10 +116,10 @@ impl Orderer {
 
     /// The earliest event, if it is due, or there is no room for all that wait.
     pub fn next_due(&mut self) -> Option<Event> {
-        if self.ticked || self.finished {
-            let (watermark_ns, all) = (self.watermark_ns, self.finished);
-            let due = self.waiting.pop_if(|(time_ns, ..)| all || *time_ns <= watermark_ns);
-            self.ticked &= due.is_some();
+        if self.ticked {
+            let watermark_ns = self.watermark_ns;
+            let due = self.waiting.pop_if(|(time_ns, ..)| *time_ns <= watermark_ns);
+            self.ticked = due.is_some();
             return self.release(due?);
         }
         // Where there is no room, some is made at once: to sort for each of them would take long.

@@ -19,6 +19,7 @@ const EAGAIN: i64 = -11;
 
 impl Streams {
     pub(super) fn on_io(&mut self, event: &Event, io: &Io, out: &mut Vec<Out>) {
+        // Mostly the connection is known, and by this name.
         if !self.names.names(event.pid, io.fd, io.conn) || !self.conns.contains_key(&io.conn) {
             let stale = self.names.is_stale(event.pid, io.fd, io.conn, io.enter_ns);
             if !self.conns.contains_key(&io.conn) {

@@ -54,13 +54,17 @@ impl Names {
 
     /// What the descriptor names.
     pub fn get(&self, pid: u32, fd: i32) -> Option<Named> {
-        Some(self.processes.get(&pid)?.get(&fd)?.named)
+        Some(self.name(pid, fd)?.named)
     }
 
     /// The descriptor names the connection and was used under that name before.
     pub fn names(&self, pid: u32, fd: i32, conn: u64) -> bool {
-        let name = self.processes.get(&pid).and_then(|fds| fds.get(&fd));
-        name.is_some_and(|name| name.named == Named::Conn(conn) && !name.inherited)
+        let is = |name: &Name| name.named == Named::Conn(conn) && !name.inherited;
+        self.name(pid, fd).is_some_and(is)
+    }
+
+    fn name(&self, pid: u32, fd: i32) -> Option<&Name> {
+        self.processes.get(&pid)?.get(&fd)
     }
 
     /// The connection is named so because a fork inherited it, and never used under that name.
@@ -73,8 +77,8 @@ impl Names {
     /// A call on `conn` that was entered at `enter_ns` is still under way although its descriptor
     /// names something else since.
     pub fn is_stale(&self, pid: u32, fd: i32, conn: u64, enter_ns: u64) -> bool {
-        let name = self.processes.get(&pid).and_then(|fds| fds.get(&fd));
-        name.is_some_and(|name| name.named != Named::Conn(conn) && name.since_ns > enter_ns)
+        let is = |name: &Name| name.named != Named::Conn(conn) && name.since_ns > enter_ns;
+        self.name(pid, fd).is_some_and(is)
     }
 
     /// The descriptor names this from `since_ns` on, unless there are already `limit`.

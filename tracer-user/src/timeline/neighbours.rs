@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use foldhash::HashMap;
 use smallvec::SmallVec;
 
-use crate::{room::give_back, stream::Exchange};
+use crate::{in_order::place, room::give_back, stream::Exchange};
 
 /// Requests remembered of one process at most.
 const MAX_SPANS: usize = 32_768;
@@ -39,7 +39,7 @@ struct Closed {
 
 impl Closed {
     fn add(&mut self, span: Span) {
-        let at = self.spans.partition_point(|other| other.to_ns <= span.to_ns);
+        let at = place(&self.spans, |other| other.to_ns > span.to_ns);
         self.spans.insert(at, span);
         let length = span.to_ns - span.from_ns;
         while self.longest.back().is_some_and(|(_, shorter)| *shorter <= length) {

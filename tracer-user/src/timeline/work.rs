@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
     gpu::{Failure, OpDone, Out, Refine, Step, Subject, Wait},
+    in_order::place,
     room::give_back,
 };
 
@@ -38,15 +39,14 @@ struct Thread {
 
 impl Thread {
     fn add_op(&mut self, op: OpDone) {
-        let later = |other: &&OpDone| other.op.enqueue_first_ns > op.op.enqueue_first_ns;
-        let at = self.ops.len() - self.ops.iter().rev().take_while(later).count();
+        let enqueue_ns = op.op.enqueue_first_ns;
+        let at = place(&self.ops, |other| other.op.enqueue_first_ns > enqueue_ns);
         self.ops.insert(at, op);
     }
 
     /// `false` where it replaced one that was told before.
     fn add_wait(&mut self, wait: Wait) -> bool {
-        let later = |other: &&Wait| other.exit_ns > wait.exit_ns;
-        let at = self.waits.len() - self.waits.iter().rev().take_while(later).count();
+        let at = place(&self.waits, |other| other.exit_ns > wait.exit_ns);
         match self.waits.get_mut(at.wrapping_sub(1)).filter(|other| other.exit_ns == wait.exit_ns) {
             Some(told) => *told = wait,
             None => {
@@ -77,8 +77,7 @@ impl Work {
                 self.threads.entry(op.op.tid).or_default().add_op(op);
             }
             Out::Step(step) => {
-                let at = self.steps.len()
-                    - self.steps.iter().rev().take_while(|other| other.id > step.id).count();
+                let at = place(&self.steps, |other| other.id > step.id);
                 // Whose they are is asked of the operations.
                 let (tids, ops, after) = (Vec::new(), Vec::new(), Vec::new());
                 self.steps.insert(at, Step { tids, ops, after, ..step });

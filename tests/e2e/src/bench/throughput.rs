@@ -93,10 +93,7 @@ fn nginx(env: &Env, args: &Args) -> Result<Vec<f64>> {
 pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     let mut figures = Map::new();
     let value = match env.no_python() {
-        None => {
-            let ratios = fastapi(env, args)?;
-            judged(results, "fastapi", &ratios, FASTAPI)
-        }
+        None => judged(results, "fastapi", &fastapi(env, args)?, FASTAPI),
         Some(reason) => {
             results.note(format!("throughput_ratio.fastapi: left out, {reason}"));
             Value::Null
@@ -104,10 +101,7 @@ pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     };
     figures.insert("fastapi".to_owned(), value);
     let value = match nginx::missing() {
-        None => {
-            let ratios = nginx(env, args)?;
-            judged(results, "nginx", &ratios, NGINX)
-        }
+        None => judged(results, "nginx", &nginx(env, args)?, NGINX),
         Some(reason) => {
             results.note(format!("throughput_ratio.nginx: left out, {reason}"));
             Value::Null

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use compact_str::CompactString;
 use opentelemetry_otlp::{
     LogExporter, MetricExporter, RetryPolicy, SpanExporter, WithExportConfig as _,
     WithHttpConfig as _, WithTonicConfig as _,
@@ -303,9 +304,9 @@ async fn traces(
 ) {
     while let Some(batch) = queue.next(&mut stop).await {
         // A resource is a process; what is sent at once is of one.
-        let mut processes: BTreeMap<(String, u32), Vec<Timeline>> = BTreeMap::new();
+        let mut processes: BTreeMap<(CompactString, u32), Vec<Timeline>> = BTreeMap::new();
         for timeline in batch {
-            let process = (timeline.service.to_string(), timeline.pid);
+            let process = (timeline.service.clone(), timeline.pid);
             processes.entry(process).or_default().push(timeline);
         }
         for timelines in processes.into_values() {

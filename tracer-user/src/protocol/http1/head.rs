@@ -214,13 +214,8 @@ fn path_of(target: &[u8], is_authority: bool) -> &[u8] {
 
 /// Text of at most `limit` bytes; what is not UTF-8 is replaced.
 fn lossy(bytes: &[u8], limit: usize) -> CompactString {
-    let text = CompactString::from_utf8_lossy(bytes.get(..limit).unwrap_or(bytes));
-    let mut end = text.len().min(limit);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let mut text = text;
-    text.truncate(end);
+    let mut text = CompactString::from_utf8_lossy(bytes.get(..limit).unwrap_or(bytes));
+    text.truncate(text.floor_char_boundary(limit));
     text
 }
 
