@@ -8,6 +8,27 @@ pub fn place<T>(queue: &VecDeque<T>, is_later: impl Fn(&T) -> bool) -> usize {
     queue.len() - queue.iter().rev().take_while(|other| is_later(other)).count()
 }
 
+/// How many of a queue's things, from the one at `from` on, a condition holds for that holds up to
+/// one of them and for none behind; `from` is counted in. Most who ask mean the oldest: the first
+/// few are looked at first, and the search does not jump through all that is kept.
+pub fn up_to<T>(queue: &VecDeque<T>, from: usize, holds: impl Fn(&T) -> bool) -> usize {
+    let (mut known, mut step) = (from.min(queue.len()), 1);
+    while queue.get(known + step - 1).is_some_and(&holds) {
+        known += step;
+        step *= 2;
+    }
+    let mut end = queue.len().min(known + step - 1);
+    while known < end {
+        let middle = known.midpoint(end);
+        if queue.get(middle).is_some_and(&holds) {
+            known = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    known
+}
+
 /// Room that is kept while nothing waits.
 const KEPT: usize = 16_384;
 
@@ -100,6 +121,22 @@ mod tests {
                 }
                 prop_assert_eq!(queue.len(), heap.len());
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_finds_where_a_condition_ends(
+            mut numbers in proptest::collection::vec(0..40_u32, 0..100),
+            bound in 0..42_u32,
+            from in 0..100_usize,
+        ) {
+            numbers.sort_unstable();
+            let queue = VecDeque::from(numbers);
+            let wanted = queue.partition_point(|number| *number < bound);
+            prop_assert_eq!(up_to(&queue, 0, |number| *number < bound), wanted);
+            let from = from.min(queue.len());
+            prop_assert_eq!(up_to(&queue, from, |number| *number < bound), wanted.max(from));
         }
     }
 

@@ -255,8 +255,11 @@ impl Worker {
         if self.lens.is_empty() {
             return Some(());
         }
-        let bytes = std::mem::take(&mut self.bytes);
-        let lens = std::mem::take(&mut self.lens);
+        // The next batch will be about as long: growing it step by step would copy it again and again.
+        let next = Vec::with_capacity(self.bytes.len());
+        let bytes = std::mem::replace(&mut self.bytes, next);
+        let next = Vec::with_capacity(self.lens.len());
+        let lens = std::mem::replace(&mut self.lens, next);
         self.messages.send(Message::Records { bytes, lens }).ok()
     }
 }

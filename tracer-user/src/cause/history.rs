@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    in_order::place,
+    in_order::{place, up_to},
     intake::event::{SchedCall, Sleep, Timeout},
     room::give_back,
 };
@@ -76,9 +76,9 @@ impl Thread {
     pub fn forget_before(&mut self, time_ns: u64) -> usize {
         let before = self.len();
         let kept = usize::from(!self.ended);
-        let sleeps = self.sleeps.partition_point(|sleep| sleep.in_ns < time_ns);
+        let sleeps = up_to(&self.sleeps, 0, |sleep| sleep.in_ns < time_ns);
         self.sleeps.drain(..sleeps.min(self.sleeps.len().saturating_sub(kept)));
-        let calls = self.calls.partition_point(|call| call.exit_ns < time_ns);
+        let calls = up_to(&self.calls, 0, |call| call.exit_ns < time_ns);
         self.calls.drain(..calls.min(self.calls.len().saturating_sub(kept)));
         give_back(&mut self.sleeps);
         give_back(&mut self.calls);
@@ -96,7 +96,7 @@ impl Thread {
 
     /// Times off the processor that touch a stretch of time, in order.
     pub fn sleeps(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Sleep> {
-        let first = self.sleeps.partition_point(|sleep| sleep.in_ns <= from_ns);
+        let first = up_to(&self.sleeps, 0, |sleep| sleep.in_ns <= from_ns);
         self.sleeps.range(first..).take_while(move |sleep| sleep.out_ns < to_ns)
     }
 
@@ -107,20 +107,20 @@ impl Thread {
             return self.sleeps.back();
         }
         // They do not overlap, so the order of the ends is that of the beginnings.
-        let after = self.sleeps.partition_point(|sleep| sleep.out_ns < time_ns);
+        let after = up_to(&self.sleeps, 0, |sleep| sleep.out_ns < time_ns);
         self.sleeps.get(after.checked_sub(1)?)
     }
 
     /// The call that the thread was in when it left the processor.
     pub fn call_of(&self, sleep: &Sleep) -> Option<&Call> {
-        let at = self.calls.partition_point(|call| call.exit_ns < sleep.in_ns);
+        let at = up_to(&self.calls, 0, |call| call.exit_ns < sleep.in_ns);
         self.calls.get(at).filter(|call| call.enter_ns <= sleep.out_ns)
     }
 
     /// Calls that ended within a stretch of time, in order.
     pub fn calls(&self, from_ns: u64, to_ns: u64) -> impl DoubleEndedIterator<Item = &Call> {
-        let first = self.calls.partition_point(|call| call.exit_ns < from_ns);
-        let last = self.calls.partition_point(|call| call.exit_ns <= to_ns).max(first);
+        let first = up_to(&self.calls, 0, |call| call.exit_ns < from_ns);
+        let last = up_to(&self.calls, first, |call| call.exit_ns <= to_ns);
         self.calls.range(first..last)
     }
 }

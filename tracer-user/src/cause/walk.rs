@@ -138,19 +138,13 @@ impl Causes {
         walk.legs();
         walk.dependencies();
         walk.segments();
-        let found = walk.found;
+        let Found { dependency, lock, io, run_queue, waits_for_worker, busy, cpu, unattributed } =
+            walk.found;
+        walk.path.stretches = dependency;
         // Time on the way that belongs to no one is not the GPU's either.
-        walk.path.stretches = [
-            found.dependency,
-            found.lock,
-            found.io,
-            found.run_queue,
-            found.waits_for_worker,
-            found.busy,
-            found.cpu,
-            found.unattributed,
-        ]
-        .concat();
+        for found in [lock, io, run_queue, waits_for_worker, busy, cpu, unattributed] {
+            walk.path.stretches.extend(found);
+        }
         walk.path
     }
 

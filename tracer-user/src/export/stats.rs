@@ -172,14 +172,15 @@ impl RouteStats {
     }
 
     fn add_phases(&mut self, timeline: &Timeline, percentiles: bool) {
-        for name in PhaseName::ALL {
-            let (mut sum, mut hatched) = (0_u64, 0_u64);
-            for phase in timeline.phases.iter().filter(|phase| phase.phase == name) {
-                sum = sum.saturating_add(phase.duration_ns);
-                if palette::hatched(phase) {
-                    hatched = hatched.saturating_add(phase.duration_ns);
-                }
+        let mut sums = [(0_u64, 0_u64); PhaseName::ALL.len()];
+        for phase in &timeline.phases {
+            let Some((sum, hatched)) = sums.get_mut(phase.phase as usize) else { continue };
+            *sum = sum.saturating_add(phase.duration_ns);
+            if palette::hatched(phase) {
+                *hatched = hatched.saturating_add(phase.duration_ns);
             }
+        }
+        for (name, (sum, hatched)) in PhaseName::ALL.into_iter().zip(sums) {
             if sum == 0 {
                 continue;
             }

@@ -487,7 +487,9 @@ impl Timelines {
         let wants_notes = false;
         self.with_context(exchange, 0, gpu, |mut context| {
             context.current = current;
-            self.with_readings(build(exchange, Some(now_ns), &context, wants_notes).0)
+            let (mut timeline, _) = build(exchange, Some(now_ns), &context, wants_notes);
+            self.add_readings(&mut timeline);
+            timeline
         })
     }
 
@@ -500,20 +502,20 @@ impl Timelines {
         wants_notes: bool,
     ) -> (Timeline, Path) {
         self.with_context(exchange, after_ns, gpu, |context| {
-            let (timeline, path) = build(exchange, now_ns, &context, wants_notes);
-            (self.with_readings(timeline), path)
+            let (mut timeline, path) = build(exchange, now_ns, &context, wants_notes);
+            self.add_readings(&mut timeline);
+            (timeline, path)
         })
     }
 
-    /// With what the GPU said of itself meanwhile.
-    fn with_readings(&self, mut timeline: Timeline) -> Timeline {
+    /// Adds what the GPU said of itself meanwhile.
+    fn add_readings(&self, timeline: &mut Timeline) {
         let process = self.processes.get(&timeline.pid);
         let uses_gpu = process.is_some_and(|process| process.cuda);
         timeline.nvml = self.gpus.join(timeline.pid, uses_gpu, timeline.gpu_end_ns());
         if let (Some(gpu), Some(joined)) = (&mut timeline.gpu, &timeline.nvml) {
             gpu.device = Some(joined.device().to_owned());
         }
-        timeline
     }
 
     /// What a timeline is built from, besides the request itself.

@@ -174,7 +174,7 @@ pub enum PhaseName {
 }
 
 impl PhaseName {
-    /// Every name, in display order.
+    /// Every name, in display order, which is that of their declaration.
     pub const ALL: [Self; 17] = [
         Self::AcceptQueue,
         Self::SocketWait,

@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use foldhash::HashMap;
 use smallvec::SmallVec;
 
-use crate::{in_order::place, room::give_back, stream::Exchange};
+use crate::{
+    in_order::{place, up_to},
+    room::give_back,
+    stream::Exchange,
+};
 
 /// Requests remembered of one process at most.
 const MAX_SPANS: usize = 32_768;
@@ -62,11 +66,9 @@ impl Closed {
     /// nobody knows.
     fn none_meets(&self, span: &Span) -> bool {
         let longest_ns = self.longest.front().map_or(0, |(_, length)| *length);
-        let first = self.spans.partition_point(|other| other.to_ns <= span.from_ns);
-        let last = self
-            .spans
-            .partition_point(|other| other.to_ns <= span.to_ns.saturating_add(longest_ns))
-            .max(first);
+        let first = up_to(&self.spans, 0, |other| other.to_ns <= span.from_ns);
+        let may_meet = |other: &Span| other.to_ns <= span.to_ns.saturating_add(longest_ns);
+        let last = up_to(&self.spans, first, may_meet);
         last - first <= MAX_SEARCHED
             && !self.spans.range(first..last).any(|other| other.meets(span))
     }

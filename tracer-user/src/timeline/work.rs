@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
     gpu::{Failure, OpDone, Out, Refine, Step, Subject, Wait},
-    in_order::place,
+    in_order::{place, up_to},
     room::give_back,
 };
 
@@ -58,12 +58,12 @@ impl Thread {
     }
 
     fn ops(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &OpDone> {
-        let first = self.ops.partition_point(|op| op.op.enqueue_first_ns < from_ns);
+        let first = up_to(&self.ops, 0, |op| op.op.enqueue_first_ns < from_ns);
         self.ops.range(first..).take_while(move |op| op.op.enqueue_first_ns <= to_ns)
     }
 
     fn waits(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Wait> {
-        let first = self.waits.partition_point(|wait| wait.exit_ns < from_ns);
+        let first = up_to(&self.waits, 0, |wait| wait.exit_ns < from_ns);
         self.waits.range(first..).take_while(move |wait| wait.exit_ns <= to_ns)
     }
 }

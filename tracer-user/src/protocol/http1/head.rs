@@ -14,7 +14,7 @@ pub const MAX_HEAD: usize = 64 << 10;
 /// Longest path that is kept, bytes.
 pub const MAX_PATH: usize = 256;
 /// Header fields that are read at one go; more are read line by line.
-const FIELDS: usize = 64;
+const FIELDS: usize = 32;
 
 /// A head's bytes so far.
 #[derive(Clone, Debug, Default)]
