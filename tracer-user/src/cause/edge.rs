@@ -19,6 +19,8 @@ pub struct Edge {
     pub tid: u32,
     /// When, ns.
     pub at_ns: u64,
+    /// What it acted on.
+    pub object: u64,
     /// 0 to 1.
     pub confidence: f64,
 }
@@ -85,7 +87,7 @@ pub fn edge(
         return Err(Refusal::Itself);
     }
     let call = call.ok_or(Refusal::NotWaiting)?;
-    let object = match call.call {
+    let acted_on = match call.call {
         SchedCall::Futex | SchedCall::FutexWaitv => match waker.call {
             SchedCall::Futex if !waker.left => {
                 let (waiter, waker) = ((sleeper.0, call.object), (waker.pid, waker.object));
@@ -127,12 +129,13 @@ pub fn edge(
         | SchedCall::Connect => return Err(Refusal::NotWaking),
         _ => return Err(Refusal::NotWaiting),
     };
-    let confidence = match object {
+    let confidence = match acted_on {
         Match::Yes => SURE,
         Match::Unknown => OBJECT_UNKNOWN,
         Match::No => return Err(Refusal::OtherObject),
     };
-    Ok(Edge { pid: waker.pid, tid: waker.tid, at_ns, confidence })
+    let Waker { pid, tid, object, .. } = waker;
+    Ok(Edge { pid, tid, at_ns, object, confidence })
 }
 
 /// Whether the call ended because something came.

@@ -58,6 +58,8 @@ pub struct Item {
     pub from: u32,
     /// There was a wake.
     pub woken: bool,
+    /// The thread was made for it.
+    pub made: bool,
     /// Confidence in that wake.
     pub confidence: f64,
     /// Its end, ns; `u64::MAX` while it is open.
@@ -421,6 +423,7 @@ impl Items {
             worked_ns: when.taken_ns,
             from,
             woken: woken.is_some(),
+            made: woken.is_none() && when.start_ns == worker.since_ns,
             confidence: woken.unwrap_or(1.0),
             end_ns: u64::MAX,
             end: End::Open,
@@ -485,6 +488,14 @@ impl Items {
         let (_, id) = worker.items.get(after.checked_sub(1)?)?;
         let item = self.items.get(id)?;
         (time_ns <= item.end_ns).then_some(item)
+    }
+
+    /// What the thread worked on before an item, as far as that is remembered.
+    pub fn before(&self, item: &Item) -> Option<&Item> {
+        let worker = self.workers.get(&item.tid)?;
+        let at = worker.items.iter().rposition(|(_, id)| *id == item.id)?;
+        let (_, id) = worker.items.get(at.checked_sub(1)?)?;
+        self.items.get(id)
     }
 
     /// A thread has ended: so has what it worked on.

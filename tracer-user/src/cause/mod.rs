@@ -126,6 +126,8 @@ pub struct Causes {
     /// Connections on which the process asks.
     asking: HashSet<u64>,
     told: HashMap<u64, Told>,
+    /// Short names of processes.
+    names: HashMap<u32, String>,
     changes: Vec<(u64, u64, Change)>,
     records: usize,
     /// What ended before this time has been forgotten for want of room, ns.
@@ -158,6 +160,9 @@ impl Causes {
             What::Process(Process::Fork { child }) => self.new_thread(*child, *child),
             What::Proc(fact) => {
                 self.objects.on_fact(fact);
+                if let ProcFact::Target { pid, comm, .. } = fact {
+                    self.call_process(*pid, comm);
+                }
                 if let ProcFact::Gone { pid } | ProcFact::Paused { pid } = fact {
                     self.process_gone(*time_ns, *pid);
                 }
@@ -172,6 +177,21 @@ impl Causes {
                 }
             }
             What::Process(_) | What::Tcp(_) | What::Loss(_) => {}
+        }
+    }
+
+    fn call_process(&mut self, pid: u32, comm: &str) {
+        if self.names.len() >= MAX_PROCESSES && !self.names.contains_key(&pid) {
+            self.names.clear();
+        }
+        self.names.insert(pid, comm.to_owned());
+    }
+
+    /// A process in words: its number, and its name where that is known.
+    fn name_of(&self, pid: u32) -> String {
+        match self.names.get(&pid) {
+            Some(name) => format!("process {pid} ({name})"),
+            None => format!("process {pid}"),
         }
     }
 
@@ -333,7 +353,9 @@ impl Causes {
         let put = passed_on.then(|| self.putter(call.object).zip(sleep.woken_ns)).flatten();
         let edge = match (edge, put) {
             (Ok(edge), _) => edge,
-            (_, Some(((pid, tid), at_ns))) => Edge { pid, tid, at_ns, confidence: 1.0 },
+            (_, Some(((pid, tid), at_ns))) => {
+                Edge { pid, tid, at_ns, object: call.object, confidence: 1.0 }
+            }
             (Err(_), None) => {
                 self.counts.refused += 1;
                 return;
@@ -463,6 +485,10 @@ impl Causes {
             return;
         }
         self.told.remove(&exchange.id);
+        // After the last write of a stream something would seem to be owed still.
+        if exchange.sse || exchange.chunks > 1 || exchange.writes.is_empty() {
+            self.order.over(exchange.end_ns.min(now_ns), exchange.id);
+        }
         let writer = exchange.last_write.map_or(reader, |write| write.tid);
         self.reads(exchange.pid, reader);
         let sharing = self.sharing(exchange.pid);

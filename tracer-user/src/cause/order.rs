@@ -67,6 +67,7 @@ enum What {
     Begun(u64),
     Ended(u64),
     Written { exchange: u64, writer: u32 },
+    Over(u64),
     Forgotten(u64),
 }
 
@@ -112,6 +113,11 @@ impl Order {
         self.push(mark.time_ns, what);
     }
 
+    /// The request has ended: nothing is owed to it any more.
+    pub fn over(&mut self, time_ns: u64, exchange: u64) {
+        self.push(time_ns, What::Over(exchange));
+    }
+
     fn push(&mut self, time_ns: u64, what: What) {
         if self.queue.len() < MAX_QUEUE {
             self.last_ns = self.last_ns.max(time_ns);
@@ -148,6 +154,11 @@ impl Order {
                 }
                 What::Written { exchange, writer } => {
                     self.written(time_ns, exchange, writer, items);
+                }
+                What::Over(exchange) => {
+                    if let Some((_, reader)) = self.close(exchange) {
+                        self.rest(reader, time_ns, items);
+                    }
                 }
                 What::Forgotten(exchange) => {
                     let reader = self.by_exchange.get(&exchange).map(|(_, reader)| *reader);

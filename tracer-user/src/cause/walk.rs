@@ -250,10 +250,14 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let Some(item) = mine.filter(|_| floor > from_ns) else { return };
-            if item.woken {
+            let before = self.causes.items.before(item);
+            if item.woken || item.made {
                 self.note(tid, floor, floor, || format!("handed over by thread {}", item.from));
-                self.until_free(item, from_ns);
+                self.until_free(item, before, from_ns);
                 (tid, hi) = (item.from, floor);
+            } else if before.is_some_and(|before| self.is_strong(before)) {
+                self.note(tid, floor, floor, || "went on with this request".to_owned());
+                hi = floor;
             } else {
                 self.note(tid, from_ns, floor, || "taken when the item before it ended".to_owned());
                 // Between the reader and this worker there may be others, whose work is no queue.
@@ -271,9 +275,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Until the worker was free there was nobody to hand the request to.
-    fn until_free(&mut self, item: &Item, from_ns: u64) {
-        if item.free_ns > from_ns && item.free_ns < item.start_ns {
+    /// Until the worker was free of other requests there was nobody to hand this one to.
+    fn until_free(&mut self, item: &Item, before: Option<&Item>, from_ns: u64) {
+        let busy = before.is_some_and(|before| !self.is_strong(before));
+        if busy && item.free_ns > from_ns && item.free_ns < item.start_ns {
             let queue = Stretch::observed(PhaseName::Queue, from_ns, item.free_ns);
             self.found.waits_for_worker.push(queue);
         }
@@ -449,8 +454,12 @@ impl<'a> Walk<'a> {
                             edge.tid
                         )
                     });
-                    let detail = "ambiguous";
-                    self.found.unattributed.push(named(PhaseName::Unattributed, detail.into()));
+                    let detail = match self.elsewhere(tid, &edge, from) {
+                        Some(place) => Cow::Owned(format!("elsewhere: woken from {place}")),
+                        None => Cow::Borrowed("ambiguous"),
+                    };
+                    self.note(tid, from, to, || detail.clone().into_owned());
+                    self.found.unattributed.push(named(PhaseName::Unattributed, detail));
                 }
             }
             Err(refusal) => {
@@ -479,6 +488,25 @@ impl<'a> Walk<'a> {
         self.completed.is_some_and(|(tid, end_ns)| {
             tid == edge.tid && sleep.out_ns <= end_ns && end_ns <= edge.at_ns
         })
+    }
+
+    /// The process that a wake came from, where that is another one than the request's. A thread that
+    /// reads requests may have been woken by those who send them: of such a one only what came
+    /// through a pipe, `eventfd` or `socketpair` counts, or by way of a thread that reads none and was
+    /// itself woken meanwhile, since `from_ns`. What the other process did is not known, only that
+    /// the wait ended there.
+    fn elsewhere(&self, tid: u32, edge: &super::Edge, from_ns: u64) -> Option<String> {
+        let (causes, own) = (self.causes, self.request.exchange.pid);
+        if edge.pid != own {
+            let answers = causes.objects.is_signal(edge.object) || !causes.reads_requests(own, tid);
+            return answers.then(|| causes.name_of(edge.pid));
+        }
+        let between = causes.threads.get(&edge.tid)?;
+        let sleep = between.sleep_before(edge.at_ns)?;
+        let call = between.call_of(sleep);
+        let before = super::edge::edge(&causes.objects, (own, edge.tid), call, sleep).ok()?;
+        let meanwhile = before.pid != own && before.at_ns >= from_ns;
+        (meanwhile && !causes.reads_requests(own, edge.tid)).then(|| causes.name_of(before.pid))
     }
 
     /// Whether the waker waits itself where it woke this thread: then it passed a lock on, whatever
@@ -537,7 +565,8 @@ impl<'a> Walk<'a> {
             let Some(owner) = self.causes.order.owner(*id) else { continue };
             self.path.segments.push(Segment {
                 tid: item.tid,
-                from_ns: item.start_ns,
+                // A busy worker's item begins where the one before it ended.
+                from_ns: item.start_ns.max(exchange.first_read.exit_ns),
                 to_ns: item.end_ns.min(end_ns),
                 evidence: owner.evidence,
                 confidence: owner.confidence,

@@ -293,6 +293,27 @@ fn of_several_items_for_each_request_only_unique_ones_are_claimed() {
 }
 
 #[test]
+fn what_is_done_after_a_stream_has_ended_is_not_its() {
+    let mut server = Server::with_workers(&[A]);
+    let mut stream = request(1, 100 * MS);
+    stream.sse = true;
+    let world = server.run();
+    world.causes.on_exchange(&stream);
+    for at in [110, 120] {
+        world.moved(at * MS, LOOP, stream.conn, Direction::Out);
+        stream = wrote(stream, LOOP, at * MS);
+        stream.chunks += 1;
+        world.causes.on_exchange(&stream);
+    }
+    // It is told as over before its timeline is made, and until then keeps what is its own.
+    stream = closed(stream);
+    world.causes.on_exchange(&stream);
+    server.hand(A, 130).done(A, 131);
+    server.run();
+    assert_eq!(server.owner(A, 130), None);
+}
+
+#[test]
 fn a_request_given_up_leaves_the_order_to_the_others() {
     let mut server = Server::with_workers(&[A, B]);
     server.read(1, 100).read(2, 101).hand(A, 102).hand(B, 103);

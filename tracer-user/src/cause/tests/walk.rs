@@ -9,7 +9,8 @@ use tracer_ebpf::wire::sched::OTHER_END;
 use super::world::*;
 use crate::{
     intake::event::{
-        Direction, Sched, SchedCall, Sleep, SleepState, Socket, Timeout, WaitCall, Waker, What,
+        Direction, ProcFact, Sched, SchedCall, Sleep, SleepState, Socket, Timeout, WaitCall, Waker,
+        What,
     },
     stream::{Exchange, Role},
     timeline::model::{Evidence, PhaseName as P},
@@ -342,6 +343,70 @@ fn until_the_worker_was_free_a_request_waited_for_it() {
     assert_eq!(phases.first(), Some(&phase(P::Queue, 120.0)), "{phases:?}");
     assert!(phases.contains(&phase(P::Cpu, 130.0)), "{phases:?}");
     assert!(rounded(world.phases(&first)).iter().all(|(name, ..)| *name != P::Queue));
+}
+
+#[test]
+fn what_a_worker_did_for_the_same_request_before_is_no_queue() {
+    let mut world = server();
+    let exchange = read(&mut world, 1, 100);
+    hand_over(&mut world, A, 90, 101);
+    tell_loop(&mut world, A, 103, 110);
+    hand_over(&mut world, A, 112, 113);
+    tell_loop(&mut world, A, 115, 120);
+    let exchange = answer(&mut world, &exchange, 122);
+    world.settle();
+    let phases = rounded(world.phases(&exchange));
+    assert!(phases.iter().all(|(name, ..)| *name != P::Queue), "{phases:?}");
+    assert!(phases.contains(&phase(P::Cpu, 120.0)), "{phases:?}");
+}
+
+#[test]
+fn a_thread_that_is_made_for_a_request_was_not_waited_for() {
+    let mut world = server();
+    let exchange = read(&mut world, 1, 100);
+    let made = 77;
+    world.born(104 * MS, LOOP, made);
+    // It is known from its first time off the processor on.
+    let page = Sleep {
+        state: SleepState::Uninterruptible,
+        ..slept(106 * MS, 108 * MS, 108 * MS, by(0, SchedCall::None, 0))
+    };
+    world.off_cpu(made, page);
+    tell_loop(&mut world, made, 105, 120);
+    let exchange = answer(&mut world, &exchange, 122);
+    world.settle();
+    let phases = rounded(world.phases(&exchange));
+    let expected = [
+        phase(P::Cpu, 106.0),
+        phase(P::Io, 108.0),
+        phase(P::Cpu, 120.0),
+        phase(P::RunQueue, 121.0),
+        phase(P::Cpu, 122.0),
+    ];
+    assert_eq!(phases, expected, "{:#?}", world.path(&exchange, None).notes);
+}
+
+#[test]
+fn a_wake_by_way_of_an_own_thread_that_another_process_woke_is_elsewhere() {
+    let (between, connection) = (61, 5_000);
+    let mut world = server();
+    let target = ProcFact::Target {
+        pid: PEER,
+        exe: "/usr/bin/python3".to_owned(),
+        comm: "engine".to_owned(),
+        cuda: false,
+    };
+    world.tell(2, 0, What::Proc(target));
+    let exchange = read(&mut world, 1, 100);
+    let engine = Waker { pid: PEER, ..by(91, SchedCall::Write, connection) };
+    let sleep = slept(90 * MS, 118 * MS, 119 * MS, engine);
+    world.waited(between, wait(SchedCall::EpollWait, 700, sleep));
+    tell_loop(&mut world, between, 103, 120);
+    let exchange = answer(&mut world, &exchange, 122);
+    world.settle();
+    let phases = rounded(world.phases(&exchange));
+    let words = format!("elsewhere: woken from process {PEER} (engine)");
+    assert!(phases.contains(&named(P::Unattributed, 118.0, &words)), "{phases:?}");
 }
 
 #[test]
