@@ -214,11 +214,20 @@ def say(where, *pids):
     print("listening", where, *(pids or [os.getpid()]), flush=True)
 
 
+def accepted(mode, listener):
+    if mode != "peer_asked":
+        return listener.accept()[0]
+    # As libuv does: `accept4` is not to tell who it is, `getpeername` does.
+    connection = socket.socket(fileno=LIBC.accept4(listener.fileno(), None, None, 0))
+    connection.getpeername()
+    return connection
+
+
 def plain(mode):
     listener = listen()
     say(listener.getsockname()[1])
     while True:
-        connection = handed_over(mode, listener.accept()[0])
+        connection = handed_over(mode, accepted(mode, listener))
         Connection(mode, connection).serve()
         if mode == "close_range":
             fd = connection.detach()

@@ -23,6 +23,7 @@ impl Recorded {
                 | Socket::Dup { .. }
                 | Socket::CloseRange { .. }
                 | Socket::Shutdown { .. }
+                | Socket::Named { .. }
                 | Socket::Listen { .. },
             )
             | What::Sched(Sched::Signal { .. } | Sched::EpollCtl { .. } | Sched::Yields { .. })

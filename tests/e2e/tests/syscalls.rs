@@ -13,7 +13,7 @@ use e2e::raw::Raw;
 use e2e::scratch::Scratch;
 use e2e::tracer::Tracer;
 
-const MODES: [&str; 15] = [
+const MODES: [&str; 16] = [
     "read_write",
     "readv_writev",
     "recv_send",
@@ -28,6 +28,7 @@ const MODES: [&str; 15] = [
     "fcntl_dup",
     "close_range",
     "peek",
+    "peer_asked",
     "fd_passing",
 ];
 
@@ -90,7 +91,9 @@ fn every_family_is_seen() {
                 Some(port) => ports.contains(&port),
                 None => *mode == "fd_passing" && timeline.peer.is_empty(),
             };
-            peer && timeline.status == Some(200)
+            let arrival = *mode != "peer_asked" || timeline.arrival == "socket";
+            peer && arrival
+                && timeline.status == Some(200)
                 && timeline.outcome.as_deref() == Some("ok")
                 && tile(timeline)
         });

@@ -10,7 +10,7 @@ use tracer_ebpf::wire::{
     loss::Loss,
     policy::{Class, FdInfo},
     sched::{Call, OTHER_END},
-    socket::{Accept, CloseRange, Connect, Dup, IO_UNKNOWN_FD, Listen, Shutdown, SockAddr},
+    socket::{Accept, CloseRange, Connect, Dup, IO_UNKNOWN_FD, Listen, Named, Shutdown, SockAddr},
 };
 
 pub use self::io::exit_io;
@@ -126,6 +126,10 @@ pub fn enter_other(ids: u64, thread: &mut Thread) -> bool {
         thread.call = Call::Accept as u8;
         thread.object = fds::object(ids, p.fd);
         true
+    } else if op == Op::PeerName as u8 || op == Op::SockName as u8 {
+        let info = lookup(ids, p.fd);
+        p.conn_id = info.conn_id;
+        carries(info.class)
     } else {
         true
     }
@@ -153,6 +157,8 @@ pub fn exit_other(ids: u64, p: &Pending, ret: i64, time_ns: u64) {
     } else if ret >= 0 {
         if p.op == Op::Accept as u8 {
             exit_accept(ids, p, ret, time_ns);
+        } else if p.op == Op::PeerName as u8 || p.op == Op::SockName as u8 {
+            exit_named(ids, p, time_ns);
         } else {
             opened(ids, p, ret, time_ns);
         }
@@ -280,6 +286,17 @@ fn exit_accept(ids: u64, p: &Pending, ret: i64, time_ns: u64) {
         fd: ret as i32,
     };
     send(record, Loss::RingSocket);
+}
+
+#[inline(never)]
+fn exit_named(ids: u64, p: &Pending, time_ns: u64) {
+    let addr = sockaddr(p.args[1]);
+    if addr.family != AF_INET && addr.family != AF_INET6 {
+        return;
+    }
+    let header = header(Kind::SocketNamed, 0, size_of::<Named>(), ids, time_ns);
+    let local = u32::from(p.op == Op::SockName as u8);
+    send(Named { header, conn_id: p.conn_id, addr, fd: p.fd, local }, Loss::RingSocket);
 }
 
 #[inline(never)]

@@ -41,6 +41,8 @@ pub enum Kind {
     SocketShutdown = 7,
     /// [`super::socket::Listen`].
     SocketListen = 8,
+    /// [`super::socket::Named`].
+    SocketNamed = 9,
     /// [`super::tcp::Arrival`].
     TcpArrival = 16,
     /// [`super::tcp::TcpState`].
@@ -73,7 +75,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::SocketIo,
         Self::SocketAccept,
         Self::SocketConnect,
@@ -82,6 +84,7 @@ impl Kind {
         Self::SocketCloseRange,
         Self::SocketShutdown,
         Self::SocketListen,
+        Self::SocketNamed,
         Self::TcpArrival,
         Self::TcpState,
         Self::TcpRetransmit,

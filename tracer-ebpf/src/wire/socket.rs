@@ -196,3 +196,21 @@ pub struct Listen {
     pub backlog: u32,
 }
 assert_size!(Listen, 24 + 8);
+
+/// `getpeername(2)` or `getsockname(2)` of a connection succeeded: servers that do not have
+/// `accept` tell them the peer's address ask for it so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Named {
+    /// Time: the call's exit.
+    pub header: Header,
+    /// The connection.
+    pub conn_id: u64,
+    /// The address of one of its ends.
+    pub addr: SockAddr,
+    /// Descriptor.
+    pub fd: i32,
+    /// 1 where it is this end's address, 0 where it is the peer's.
+    pub local: u32,
+}
+assert_size!(Named, 24 + 40);

@@ -426,6 +426,7 @@ impl Causes {
             | Socket::Dup { .. }
             | Socket::CloseRange { .. }
             | Socket::Shutdown { .. }
+            | Socket::Named { .. }
             | Socket::Listen { .. } => return,
         };
         let timeout = Timeout::Never;

@@ -83,6 +83,7 @@ pub fn decode(record: &[u8]) -> Result<Decoded, DecodeError> {
         Kind::SocketCloseRange => What::Socket(fields.close_range()?),
         Kind::SocketShutdown => What::Socket(fields.shutdown()?),
         Kind::SocketListen => What::Socket(fields.listen()?),
+        Kind::SocketNamed => What::Socket(fields.named()?),
         Kind::TcpArrival => What::Tcp(fields.arrival()?),
         Kind::TcpState => match fields.tcp_state()? {
             Some(change) => What::Tcp(change),

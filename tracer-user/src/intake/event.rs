@@ -109,6 +109,15 @@ pub enum Socket {
         /// `SHUT_RD` 0, `SHUT_WR` 1, `SHUT_RDWR` 2.
         how: u32,
     },
+    /// The process asked for the address of one of a connection's ends.
+    Named {
+        /// The connection.
+        conn: u64,
+        /// The peer's address, where it asked for that.
+        peer: Option<SocketAddr>,
+        /// This end's, where it asked for that.
+        local: Option<SocketAddr>,
+    },
     /// A socket began to listen.
     Listen {
         /// Descriptor.

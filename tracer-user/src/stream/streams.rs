@@ -97,6 +97,13 @@ impl Streams {
                 self.unname_all(&gone, event.time_ns, out);
             }
             Socket::Shutdown { conn, how } => self.on_shutdown(event, *conn, *how, out),
+            Socket::Named { conn, peer, local } => {
+                if let Some(known) = self.conns.get_mut(conn) {
+                    known.peer = known.peer.or(*peer);
+                    known.local = known.local.or(*local);
+                    self.claim(*conn);
+                }
+            }
             // Its address comes as a fact.
             Socket::Listen { .. } => {}
         }

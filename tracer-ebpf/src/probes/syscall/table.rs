@@ -54,6 +54,8 @@ pub enum Op {
     Yield = 47,
     Clone = 48,
     Exit = 49,
+    SockName = 50,
+    PeerName = 51,
 }
 
 /// Whether it is a call that can wait.
@@ -89,6 +91,8 @@ const fn table() -> [u8; SIZE] {
     t[47] = Op::Recvmsg as u8;
     t[48] = Op::Shutdown as u8;
     t[50] = Op::Listen as u8;
+    t[51] = Op::SockName as u8;
+    t[52] = Op::PeerName as u8;
     t[53] = Op::OpensSocketPair as u8;
     t[56] = Op::Clone as u8;
     t[57] = Op::Clone as u8; // fork

@@ -21,6 +21,7 @@ pub(crate) fn size(kind: Kind) -> usize {
         Kind::SocketCloseRange => size_of::<socket::CloseRange>(),
         Kind::SocketShutdown => size_of::<socket::Shutdown>(),
         Kind::SocketListen => size_of::<socket::Listen>(),
+        Kind::SocketNamed => size_of::<socket::Named>(),
         Kind::TcpArrival => size_of::<tcp::Arrival>(),
         Kind::TcpState => size_of::<tcp::TcpState>(),
         Kind::TcpRetransmit => size_of::<tcp::Retransmit>(),

@@ -135,6 +135,17 @@ impl Fields<'_> {
         Ok(Socket::Listen { fd: self.i32(offset_of!(socket::Listen, fd))? })
     }
 
+    pub(super) fn named(&self) -> Result<Socket, DecodeError> {
+        self.exactly(size_of::<socket::Named>())?;
+        let addr = self.address(offset_of!(socket::Named, addr))?;
+        let is_local = self.u32(offset_of!(socket::Named, local))? != 0;
+        Ok(Socket::Named {
+            conn: self.u64(offset_of!(socket::Named, conn_id))?,
+            peer: addr.filter(|_| !is_local),
+            local: addr.filter(|_| is_local),
+        })
+    }
+
     pub(super) fn arrival(&self) -> Result<Tcp, DecodeError> {
         self.exactly(size_of::<tcp::Arrival>())?;
         Ok(Tcp::Arrival {

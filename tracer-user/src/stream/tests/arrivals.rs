@@ -45,6 +45,21 @@ fn the_descriptor_fact_joins_what_accept_did_not_say() {
 }
 
 #[test]
+fn a_server_that_asks_for_the_peer_after_accept_says_who_it_is() {
+    let mut world = World::new();
+    let established = world.establish();
+    let arrived = world.arrive(GET.len());
+    let enter_ns = world.now;
+    let accept = Socket::Accept { conn: 5, fd: 5, listen_fd: LISTEN, peer: None, enter_ns };
+    world.event(What::Socket(accept));
+    world.event(What::Socket(Socket::Named { conn: 5, peer: Some(peer()), local: None }));
+    world.event(What::Socket(Socket::Named { conn: 5, peer: None, local: Some(local()) }));
+    let exchange = answer(&mut world);
+    assert_eq!(exchange.peer, Some(peer()));
+    assert_eq!((exchange.arrived_ns, exchange.established_ns), (Some(arrived), Some(established)));
+}
+
+#[test]
 fn a_listener_that_is_looked_up_late_joins_too() {
     let mut world = World::new();
     world.establish();
