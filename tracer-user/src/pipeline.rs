@@ -28,6 +28,7 @@ use crate::{
         explain::Answer,
         figures::{Figures, Outgoing},
         model::Timeline,
+        service_name,
     },
 };
 
@@ -194,11 +195,11 @@ impl Pipeline {
     fn fact(&mut self, time_ns: u64, fact: &ProcFact) {
         self.timelines.on_fact(time_ns, fact);
         match fact {
-            ProcFact::Target { pid, comm, .. } => {
+            ProcFact::Target { pid, exe, comm, .. } => {
                 if self.names.len() >= MAX_NAMES && !self.names.contains_key(pid) {
                     self.names.pop_first();
                 }
-                self.names.insert(*pid, comm.clone());
+                self.names.insert(*pid, service_name(exe, comm).to_owned());
                 if self.alive.len() < MAX_NAMES && self.alive.insert(*pid) {
                     self.happened(time_ns, Kind::ProcessStart, "traced from now on", Some(*pid));
                 }

@@ -13,6 +13,7 @@ mod losses;
 pub mod model;
 mod neighbours;
 mod now;
+mod service;
 pub mod tile;
 mod work;
 
@@ -28,6 +29,7 @@ use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
 use now::{Current, Looks};
+pub use service::service_name;
 use work::Work;
 
 use crate::{
@@ -183,7 +185,7 @@ impl Timelines {
     pub fn on_fact(&mut self, time_ns: u64, fact: &ProcFact) {
         match fact {
             ProcFact::Target { pid, exe, comm, cuda } => {
-                let name = exe.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(comm);
+                let name = service_name(exe, comm);
                 self.gpus.forget(*pid);
                 let process = self.process(*pid);
                 // The number may be another process's by now.
