@@ -91,6 +91,8 @@ pub struct Yielding {
     /// Back on a processor since.
     pub back_ns: u64,
     pub count: u64,
+    /// 1: that it goes on has been told.
+    pub told: u64,
 }
 
 /// A socket record being put together. Twice the capture, so that offset and length can be masked

@@ -51,7 +51,7 @@ static EMPTY: Thread = Thread {
         waker_flags: 0,
         pad: 0,
     },
-    yields: Yielding { first_ns: 0, last_ns: 0, back_ns: 0, count: 0 },
+    yields: Yielding { first_ns: 0, last_ns: 0, back_ns: 0, count: 0, told: 0 },
 };
 
 /// The thread's entry.

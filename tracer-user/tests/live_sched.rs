@@ -402,7 +402,7 @@ fn yields_are_counted_in_streaks() {
         .sched("main")
         .into_iter()
         .filter_map(|(time_ns, sched)| match sched {
-            Sched::Yields { first_ns, last_ns, count } => {
+            Sched::Yields { first_ns, last_ns, count, goes_on: false } => {
                 in_order(&[*first_ns, *last_ns, time_ns]);
                 Some(*count)
             }

@@ -61,7 +61,7 @@ pub struct ThreadSeed {
 assert_size!(ThreadSeed, 16);
 
 /// Bytes of a thread's entry.
-pub const THREAD_BYTES: usize = 232;
+pub const THREAD_BYTES: usize = 240;
 
 /// Where user space finds in a thread's entry what the thread is in now, bytes from its begin.
 pub mod thread_at {

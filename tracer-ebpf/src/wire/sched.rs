@@ -133,8 +133,12 @@ pub struct Wait {
 }
 assert_size!(Wait, 24 + 40 + 48);
 
+/// [`Yields`]: the streak goes on, its end will be told as well.
+pub const YIELDS_GO_ON: u16 = 1;
+
 /// A thread called `sched_yield` again and again. Told when it enters another followed call, ends,
-/// or yields again after it ran for 200 µs without.
+/// or yields again after it ran for 200 µs without; and once before, where it lasts for longer than
+/// 5 ms ([`YIELDS_GO_ON`]): whoever polls for the next request may do so for hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Yields {

@@ -45,6 +45,8 @@ impl Asked {
                 Verdict::Run
             }
             Errand::SharedFutex { pid, address } => self.page(pid, address, time_ns),
+            // No page has this number.
+            Errand::Polls { pid } => self.page(pid, u64::MAX, time_ns),
             _ => Verdict::Run,
         }
     }

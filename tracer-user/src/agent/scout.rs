@@ -204,6 +204,7 @@ impl Worker {
             Errand::Forked { parent, child } => self.forked(parent, child),
             Errand::Gone { pid } => self.gone(pid),
             Errand::SharedFutex { pid, address } => self.shared_futex(pid, address),
+            Errand::Polls { pid } => self.polls(pid),
             Errand::CloseRange { pid, first, last, time_ns } => {
                 self.forget(pid, time_ns, |fd| (first..=last).contains(&(fd as u32)));
             }
@@ -354,6 +355,17 @@ impl Worker {
         let read = |pid| stretches(pid, &whole);
         let targets = self.targets.keys().copied();
         let facts = self.memory.waited((pid, address), targets, Instant::now(), read);
+        self.share(facts, whole.get());
+    }
+
+    fn polls(&mut self, pid: u32) {
+        if !self.targets.contains_key(&pid) {
+            return;
+        }
+        let whole = Cell::new(true);
+        let read = |pid| stretches(pid, &whole);
+        let targets: Vec<u32> = self.targets.keys().copied().collect();
+        let facts = self.memory.polls(pid, &targets, Instant::now(), read);
         self.share(facts, whole.get());
     }
 

@@ -1,7 +1,8 @@
 //! Which memory processes share: a futex there has another address in each of them.
 //!
 //! Whoever waits for such a futex makes us look; who wakes it need never wait, so the same memory is
-//! then looked for in all targets. Reading a process's table holds up its own changes of it, so
+//! then looked for in all targets. Who polls memory names no address: then what two targets map
+//! together is told. Reading a process's table holds up its own changes of it, so
 //! tables are kept, and what did not help is done ever more seldom.
 
 use std::{
@@ -24,6 +25,8 @@ const TABLE_LASTS: Duration = Duration::from_secs(5);
 const MAX_KEPT: usize = 1 << 20;
 /// Stretches told of one process.
 const MAX_TOLD: usize = 4_096;
+/// Processes that poll.
+const MAX_POLLING: usize = 1_024;
 /// Files looked for.
 const MAX_FILES: usize = 1_024;
 
@@ -33,6 +36,8 @@ pub struct SharedMemory {
     tables: HashMap<u32, Table>,
     /// Device and inode of memory in which somebody waits.
     files: HashMap<(u64, u64), Pause>,
+    /// When the memory of a process that polls was last looked at.
+    polling: HashMap<u32, Pause>,
     /// Stretches that were not told because there were too many.
     pub left_out: u64,
 }
@@ -116,6 +121,47 @@ impl SharedMemory {
         facts
     }
 
+    /// A thread of a process polls. What is to be told of the memory that it shares with others: for
+    /// all `targets`, which are looked at through `read`.
+    pub fn polls(
+        &mut self,
+        pid: u32,
+        targets: &[u32],
+        now: Instant,
+        read: impl Fn(u32) -> Vec<Stretch>,
+    ) -> Vec<ProcFact> {
+        let mut facts = Vec::new();
+        let is_new = !self.polling.contains_key(&pid);
+        if is_new && self.polling.len() >= MAX_POLLING {
+            self.polling.clear();
+        }
+        let due = self.polling.entry(pid).or_insert_with(|| Pause::since(now)).is_over(now);
+        if !is_new && !due {
+            return facts;
+        }
+        self.refresh(pid, now, SOONEST, &read);
+        let own = self.meeting(pid);
+        for other in targets.iter().filter(|other| **other != pid) {
+            self.refresh(*other, now, SOONEST, &read);
+            for file in self.meeting(*other).intersection(&own) {
+                if self.files.len() < MAX_FILES {
+                    self.files.entry(*file).or_insert_with(|| Pause::since(now));
+                }
+            }
+        }
+        targets.iter().for_each(|target| self.tell(*target, &mut facts));
+        facts
+    }
+
+    /// Files in which a process can meet others.
+    fn meeting(&self, pid: u32) -> HashSet<(u64, u64)> {
+        let stretches = self.tables.get(&pid).into_iter().flat_map(|table| &table.stretches);
+        let meeting = stretches.filter(|stretch| stretch.meeting);
+        meeting
+            .filter_map(|stretch| Some((stretch.shared?.device, stretch.shared?.inode)))
+            .collect()
+    }
+
     /// A process is a target from now on: what is to be told of the memory that it has already.
     pub fn joined(
         &mut self,
@@ -134,6 +180,7 @@ impl SharedMemory {
     /// The process is gone, or began a new program.
     pub fn forget(&mut self, pid: u32) {
         self.tables.remove(&pid);
+        self.polling.remove(&pid);
     }
 
     /// What the memory at an address is shared as.
@@ -206,7 +253,7 @@ mod tests {
 
     fn stretch(from: u64, shared: Option<(u64, u64)>) -> Stretch {
         let shared = shared.map(|(inode, offset)| Shared { device: 1, inode, offset });
-        Stretch { from, to: from + 0x1000, shared }
+        Stretch { from, to: from + 0x1000, shared, meeting: shared.is_some() }
     }
 
     fn pids(facts: &[ProcFact]) -> Vec<(u32, u64)> {
@@ -272,6 +319,17 @@ mod tests {
             assert!(wanted, "{facts:?}");
             now += TABLE_LASTS;
         }
+    }
+
+    #[test]
+    fn who_polls_makes_what_two_map_known() {
+        let mut memory = SharedMemory::default();
+        let now = Instant::now();
+        let facts = memory.polls(1, &[1, 2, 3], now, three);
+        assert_eq!(pids(&facts), [(1, 0x1000), (2, 0x8000), (2, 0x9000)]);
+        assert_eq!(memory.polls(1, &[1, 2, 3], now + 2 * SOONEST, three), []);
+        // What only one maps is nobody else's business.
+        assert_eq!(memory.polls(3, &[1, 2, 3], now, three), []);
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub struct Stretch {
     pub to: u64,
     /// What it shares with others; `None` where it is the process's own.
     pub shared: Option<Shared>,
+    /// Others can leave something there for the process, or it for them: memory that is shared and
+    /// written, and not a device's.
+    pub meeting: bool,
 }
 
 /// A place in a file that processes map together; memory without a name has one too.
@@ -70,18 +73,30 @@ fn stretch(line: &str) -> Option<Stretch> {
     let (from, to) = words.next()?.split_once('-')?;
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (from, to) = (hex(from)?, hex(to)?);
-    let is_shared = words.next()?.as_bytes().get(3)? == &b's';
+    let rights = words.next()?.as_bytes();
+    let is_shared = rights.get(3)? == &b's';
+    let written = rights.get(1)? == &b'w';
     let offset = hex(words.next()?)?;
     let (major, minor) = words.next()?.split_once(':')?;
     let (major, minor) =
         (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let inode = words.next()?.parse().ok()?;
     let mut device = u64::from(major) << 32 | u64::from(minor);
-    if words.next().is_some_and(|path| path.starts_with("/SYSV")) {
+    let path = words.next().unwrap_or_default();
+    if path.starts_with("/SYSV") {
         device |= SYSTEM_V;
     }
     let shared = is_shared.then_some(Shared { device, inode, offset });
-    (from < to).then_some(Stretch { from, to, shared })
+    let meeting = is_shared && written && is_memory(path);
+    (from < to).then_some(Stretch { from, to, shared, meeting })
+}
+
+/// Whether it is a file or memory that processes share. A device's memory, and what has no place in
+/// any file system, has one inode for all who use it.
+fn is_memory(path: &str) -> bool {
+    let memory = ["/dev/shm/", "/dev/zero", "/dev/hugepages/"];
+    path.starts_with('/')
+        && (!path.starts_with("/dev/") || memory.iter().any(|m| path.starts_with(m)))
 }
 
 #[cfg(test)]
@@ -100,14 +115,23 @@ mod tests {
         let line = "7f1c27a4d000-7f1c27a4f000 rw-s 00001000 00:01 1028       /dev/zero (deleted)";
         let shared = Shared { device: 1, inode: 1028, offset: 0x1000 };
         let (from, to) = (0x7f1c_27a4_d000, 0x7f1c_27a4_f000);
-        assert_eq!(stretch(line), Some(Stretch { from, to, shared: Some(shared) }));
+        assert_eq!(stretch(line), Some(Stretch { from, to, shared: Some(shared), meeting: true }));
         let own = "00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/dbus-daemon";
-        assert_eq!(stretch(own), Some(Stretch { from: 0x40_0000, to: 0x45_2000, shared: None }));
+        assert_eq!(
+            stretch(own),
+            Some(Stretch { from: 0x40_0000, to: 0x45_2000, shared: None, meeting: false })
+        );
         let nameless = "00400000-00452000 rw-p 00000000 00:00 0 ";
         assert_eq!(stretch(nameless).map(|stretch| stretch.shared), Some(None));
         let segment = "400000-452000 rw-s 00000000 00:01 3          /SYSV00000000 (deleted)";
         let device = stretch(segment).and_then(|stretch| Some(stretch.shared?.device));
         assert_eq!(device, Some(SYSTEM_V | 1));
+        let meets = |rights: &str, path: &str| {
+            stretch(&format!("400000-452000 {rights} 00000000 00:05 3   {path}")).unwrap().meeting
+        };
+        assert!(meets("rw-s", "/dev/shm/psm_1") && meets("rw-s", "/memfd:ring (deleted)"));
+        assert!(!meets("rw-s", "/dev/nvidia0") && !meets("rw-s", "anon_inode:[io_uring]"));
+        assert!(!meets("r--s", "/usr/lib/gconv/gconv-modules.cache") && !meets("rw-p", "/a"));
         assert_eq!(stretch("452000-400000 rw-s 00000000 00:01 3"), None);
     }
 
@@ -116,7 +140,7 @@ mod tests {
         let mut list = Vec::new();
         let shared = Some(Shared { device: 1, inode: 2, offset: 0 });
         for (from, to, shared) in [(0, 1, None), (1, 2, None), (2, 3, shared), (3, 4, None)] {
-            push(&mut list, Stretch { from, to, shared });
+            push(&mut list, Stretch { from, to, shared, meeting: false });
         }
         let ends: Vec<_> = list.iter().map(|stretch| (stretch.from, stretch.to)).collect();
         assert_eq!(ends, [(0, 2), (2, 3), (3, 4)]);
@@ -185,7 +209,7 @@ mod tests {
         fn mappings_are_read_back(from in 0u64..1 << 47, len in 1u64..1 << 40, inode: u64, offset: u64, minor: u32) {
             let line = format!("{from:x}-{:x} r--s {offset:08x} fe:{minor:02x} {inode}  /a b", from + len);
             let shared = Shared { device: 0xfe << 32 | u64::from(minor), inode, offset };
-            prop_assert_eq!(stretch(&line), Some(Stretch { from, to: from + len, shared: Some(shared) }));
+            prop_assert_eq!(stretch(&line), Some(Stretch { from, to: from + len, shared: Some(shared), meeting: false }));
         }
     }
 }

@@ -104,7 +104,7 @@ pub fn decode(record: &[u8]) -> Result<Decoded, DecodeError> {
         Kind::Exit => What::Process(fields.exit(&header)?),
         Kind::SchedOffCpu => What::Sched(fields.off_cpu()?),
         Kind::SchedWait => What::Sched(fields.wait()?),
-        Kind::SchedYields => What::Sched(fields.yields()?),
+        Kind::SchedYields => What::Sched(fields.yields(&header)?),
         Kind::SchedSignal => What::Sched(fields.signal()?),
         Kind::SchedEpollCtl => What::Sched(fields.epoll_ctl()?),
         Kind::MapExec => {

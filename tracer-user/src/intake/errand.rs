@@ -81,6 +81,11 @@ pub enum Errand {
         /// Address of the futex.
         address: u64,
     },
+    /// A thread of a target polls again and again: which memory does it share with others?
+    Polls {
+        /// Process.
+        pid: u32,
+    },
 }
 
 /// What the record asks for. Cheap for the records that ask for nothing, which are nearly all.
@@ -95,6 +100,9 @@ pub fn errand(record: &[u8]) -> Option<Errand> {
     }
     if kind == Kind::SchedWait as u16 {
         return shared_futex(record);
+    }
+    if kind == Kind::SchedYields as u16 {
+        return Some(Errand::Polls { pid: u32_at(record, offset_of!(Header, tgid))? });
     }
     let asks = [
         Kind::SocketAccept,
@@ -172,6 +180,13 @@ mod tests {
         assert_eq!(errand(&wait(Call::Futex, 9 | FUTEX_PRIVATE_FLAG)), None);
         assert_eq!(errand(&wait(Call::FutexWaitv, 0)), None);
         assert_eq!(errand(&wait(Call::EpollWait, 0)), None);
+    }
+
+    #[test]
+    fn who_polls_is_looked_at() {
+        let mut record = raw(Kind::SchedYields, 5, 0, &[]);
+        put(&mut record, offset_of!(Header, tgid), 7u32.to_le_bytes());
+        assert_eq!(errand(&record), Some(Errand::Polls { pid: 7 }));
     }
 
     proptest! {

@@ -263,6 +263,8 @@ pub enum Sched {
         last_ns: u64,
         /// How many.
         count: u64,
+        /// It goes on: this is told once of one that lasts, before its end.
+        goes_on: bool,
     },
     /// Bytes went through a pipe, an `eventfd` or a `socketpair`. The event's time is the exit.
     Signal {

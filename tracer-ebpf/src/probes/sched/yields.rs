@@ -3,7 +3,7 @@
 use tracer_ebpf::wire::{
     Kind,
     loss::Loss,
-    sched::{Call, Yields},
+    sched::{Call, YIELDS_GO_ON, Yields},
 };
 
 use crate::{
@@ -14,6 +14,8 @@ use crate::{
 /// A thread that ran for longer than this between two yields has done something, ns. As long an
 /// absence inside a yield is told of.
 const PAUSE_NS: u64 = 200_000;
+/// A streak that lasts for longer is told of before it ends, once, ns.
+const LASTING_NS: u64 = 5_000_000;
 
 /// The thread yields.
 #[inline(always)]
@@ -24,10 +26,15 @@ pub fn note(ids: u64, thread: &mut Thread, time_ns: u64) {
     }
     let yields = &mut thread.yields;
     if yields.count == 0 {
-        *yields = Yielding { first_ns: time_ns, last_ns: time_ns, back_ns: time_ns, count: 0 };
+        let (first_ns, last_ns, back_ns) = (time_ns, time_ns, time_ns);
+        *yields = Yielding { first_ns, last_ns, back_ns, count: 0, told: 0 };
     }
     yields.last_ns = time_ns;
     yields.count += 1;
+    if yields.told == 0 && time_ns.saturating_sub(yields.first_ns) > LASTING_NS {
+        yields.told = 1;
+        say(ids, thread, time_ns, YIELDS_GO_ON);
+    }
 }
 
 /// A thread with a streak is back on a processor; `true` where it left it in a yield, for so short
@@ -41,15 +48,20 @@ pub fn back(thread: &mut Thread, out_ns: u64, time_ns: u64) -> bool {
 }
 
 /// The streak is over.
-#[inline(never)]
+#[inline(always)]
 pub fn tell(ids: u64, thread: &mut Thread, time_ns: u64) {
-    let yields = &mut thread.yields;
+    say(ids, thread, time_ns, 0);
+    thread.yields.count = 0;
+}
+
+#[inline(never)]
+fn say(ids: u64, thread: &mut Thread, time_ns: u64, flags: u16) {
+    let yields = &thread.yields;
     let record = Yields {
-        header: header(Kind::SchedYields, 0, size_of::<Yields>(), ids, time_ns),
+        header: header(Kind::SchedYields, flags, size_of::<Yields>(), ids, time_ns),
         first_ns: yields.first_ns,
         last_ns: yields.last_ns,
         count: yields.count,
     };
     send(record, Loss::RingSched);
-    yields.count = 0;
 }

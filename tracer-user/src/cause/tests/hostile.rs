@@ -102,6 +102,7 @@ fn what() -> impl Strategy<Value = What> {
         first_ns,
         last_ns,
         count: 9,
+        goes_on: first_ns % 3 == 0,
     });
     let io =
         (0u64..5, time(), -1i64..50, direction).prop_map(|(conn, enter_ns, ret, direction)| {

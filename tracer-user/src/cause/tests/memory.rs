@@ -77,7 +77,7 @@ fn a_request_that_goes_before_its_time_leaves_nothing() {
         time_ns: 50 * MS,
         pid: PID,
         tid: LOOP,
-        what: What::Sched(Sched::Yields { first_ns: 1, last_ns: 2, count: 1 }),
+        what: What::Sched(Sched::Yields { first_ns: 1, last_ns: 2, count: 1, goes_on: false }),
     });
     let exchange = closed(wrote(request(1, 10 * MS), LOOP, 20 * MS));
     world.causes.on_exchange(&closed(exchange));
@@ -93,7 +93,11 @@ fn records_are_capped_and_the_newer_half_stays() {
     let total = MAX_RECORDS as u64 + 10;
     for at in 0..total {
         let (first_ns, last_ns) = (at * US, at * US + 1);
-        world.tell(last_ns, A, What::Sched(Sched::Yields { first_ns, last_ns, count: 9 }));
+        world.tell(
+            last_ns,
+            A,
+            What::Sched(Sched::Yields { first_ns, last_ns, count: 9, goes_on: false }),
+        );
     }
     let newest_ns = (total - 1) * US + 1;
     // Even where the session ends with it.
@@ -117,7 +121,7 @@ fn a_time_that_cannot_be_is_no_record() {
 fn threads_are_capped() {
     let mut world = World::default();
     for tid in 0..MAX_THREADS as u32 + 2 {
-        let sched = Sched::Yields { first_ns: 1, last_ns: 2, count: 1 };
+        let sched = Sched::Yields { first_ns: 1, last_ns: 2, count: 1, goes_on: false };
         world.tell(u64::from(tid), tid, What::Sched(sched));
     }
     assert_eq!((world.causes.threads.len(), world.causes.records), (2, 2));

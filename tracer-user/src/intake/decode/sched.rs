@@ -2,9 +2,12 @@
 
 use std::mem::offset_of;
 
-use tracer_ebpf::wire::sched::{
-    Call, EpollCtl, NO_TIMEOUT, OffCpu, SOME_TIMEOUT, Signal, Sleep as WireSleep, WAKER_LEFT, Wait,
-    Yields,
+use tracer_ebpf::wire::{
+    Header,
+    sched::{
+        Call, EpollCtl, NO_TIMEOUT, OffCpu, SOME_TIMEOUT, Signal, Sleep as WireSleep, WAKER_LEFT,
+        Wait, YIELDS_GO_ON, Yields,
+    },
 };
 
 use super::{
@@ -65,12 +68,13 @@ impl Fields<'_> {
         }))
     }
 
-    pub(super) fn yields(&self) -> Result<Sched, DecodeError> {
+    pub(super) fn yields(&self, header: &Header) -> Result<Sched, DecodeError> {
         self.exactly(size_of::<Yields>())?;
         Ok(Sched::Yields {
             first_ns: self.u64(offset_of!(Yields, first_ns))?,
             last_ns: self.u64(offset_of!(Yields, last_ns))?,
             count: self.u64(offset_of!(Yields, count))?,
+            goes_on: header.flags & YIELDS_GO_ON != 0,
         })
     }
 

@@ -307,7 +307,7 @@ fn every_call_is_known_by_its_number() {
 
 #[test]
 fn yields_signals_and_what_is_watched() {
-    let yields = Sched::Yields { first_ns: 5, last_ns: 8, count: 1000 };
+    let yields = Sched::Yields { first_ns: 5, last_ns: 8, count: 1000, goes_on: false };
     assert_eq!(sched(&by_hand(Kind::SchedYields, &[5, 8, 1000])), yields);
     let signal = |written: u64| [7, 77, 1, 6 | written << 32 | 5 << 40];
     let expected = |direction| Sched::Signal { object: 77, enter_ns: 7, ret: 1, direction };
