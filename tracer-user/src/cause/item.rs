@@ -20,6 +20,8 @@ const MAX_CHILDREN: usize = 1_024;
 /// A thread's usual place to wait counts as known from this score on; at most [`MAX_SCORE`].
 const HOME_SCORE: u8 = 4;
 const MAX_SCORE: u8 = 8;
+/// Where a thread waits that polls memory.
+const POLLING: u64 = u64::MAX;
 
 /// How an item ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub enum End {
     Signal,
     /// The thread that handed it was woken.
     Woke,
+    /// The thread polls again, and the thread that handed it, which polled, went on.
+    Polled,
     /// The thread waits for the next.
     Idle,
 }
@@ -56,11 +60,13 @@ pub struct Item {
     pub worked_ns: u64,
     /// Thread that handed it (of a busy worker: the one that handed its last item).
     pub from: u32,
-    /// There was a wake.
+    /// There was a wake, or something like it.
     pub woken: bool,
     /// The thread was made for it.
     pub made: bool,
-    /// Confidence in that wake.
+    /// There was none, it polled: the thread that handed it over polled from then on.
+    pub polled: bool,
+    /// Confidence in that wake, or in that.
     pub confidence: f64,
     /// Its end, ns; `u64::MAX` while it is open.
     pub end_ns: u64,
@@ -87,6 +93,17 @@ pub enum Mark {
         taken_ns: u64,
         /// Nobody else could.
         alone: bool,
+        /// Confidence.
+        confidence: f64,
+    },
+    /// It polled memory until another thread, which polls in turn, had put something there.
+    Polled {
+        /// That thread.
+        from: u32,
+        /// When it began to poll, ns.
+        since_ns: u64,
+        /// When it went on, ns.
+        taken_ns: u64,
         /// Confidence.
         confidence: f64,
     },
@@ -219,7 +236,13 @@ pub struct Items {
 impl Items {
     /// Adds a mark; it may come in any order.
     pub fn mark(&mut self, time_ns: u64, pid: u32, tid: u32, mark: Mark) {
-        if matches!(mark, Mark::Handed { .. } | Mark::Signalled { .. } | Mark::Replied { .. }) {
+        if matches!(
+            mark,
+            Mark::Handed { .. }
+                | Mark::Polled { .. }
+                | Mark::Signalled { .. }
+                | Mark::Replied { .. }
+        ) {
             if self.marked.len() >= MAX_ITEMS {
                 self.marked.clear();
             }
@@ -269,6 +292,21 @@ impl Items {
             Mark::Gone => return self.gone(pid, time_ns, out),
             _ => {}
         }
+        let mark = match mark {
+            Mark::Polled { from, .. } if self.gives_back(from, tid, time_ns, out) => return,
+            Mark::Polled { from, since_ns, taken_ns, confidence } => {
+                let may_be_handed = self.masters.contains(&from)
+                    || self.workers.get(&from).is_some_and(|worker| worker.open.is_some());
+                let woken = |worker: &Worker| worker.home != POLLING && worker.score > 0;
+                // Who has nothing hands nothing over, and who is woken for work does not poll for it.
+                if !may_be_handed || self.workers.get(&tid).is_some_and(woken) {
+                    return;
+                }
+                let (object, alone) = (POLLING, true);
+                Mark::Handed { from, object, since_ns, taken_ns, alone, confidence }
+            }
+            mark => mark,
+        };
         if self.masters.contains(&tid) {
             return;
         }
@@ -343,8 +381,23 @@ impl Items {
                     item.worked_ns = item.worked_ns.max(exit_ns);
                 }
             }
-            Mark::Exited | Mark::Gone => {}
+            Mark::Polled { .. } | Mark::Exited | Mark::Gone => {}
         }
+    }
+
+    /// A thread began to poll as another one, which polled, went on: whether it was that one's item
+    /// that it is done with.
+    fn gives_back(
+        &mut self,
+        tid: u32,
+        to: u32,
+        time_ns: u64,
+        out: &mut Vec<(u64, u64, Change)>,
+    ) -> bool {
+        let worker = self.workers.get(&tid).filter(|worker| worker.from == to);
+        let Some(open) = worker.and_then(|worker| worker.open) else { return false };
+        self.end(open, time_ns, End::Polled, out);
+        true
     }
 
     fn worker(&mut self, pid: u32, tid: u32) -> &mut Worker {
@@ -424,6 +477,7 @@ impl Items {
             from,
             woken: woken.is_some(),
             made: woken.is_none() && when.start_ns == worker.since_ns,
+            polled: woken.is_some() && worker.object == POLLING,
             confidence: woken.unwrap_or(1.0),
             end_ns: u64::MAX,
             end: End::Open,
@@ -466,7 +520,8 @@ impl Items {
                 worker.object = 0;
             }
             // Who waits for work takes none unseen.
-            worker.free_ns = if end == End::Idle { 0 } else { item.end_ns };
+            let waits = matches!(end, End::Idle | End::Polled);
+            worker.free_ns = if waits { 0 } else { item.end_ns };
         }
         out.push((item.end_ns, id, Change::Ended));
     }

@@ -13,6 +13,7 @@ mod item;
 mod objects;
 mod order;
 mod producer;
+mod spin;
 pub mod story;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,9 @@ use history::{Call, Thread};
 use item::{Change, Items, Mark};
 use objects::Objects;
 use order::{LegMark, Order};
+use spin::{Led, Spins};
 use waiters::Waiters;
+use walk::FOLLOWED;
 
 use crate::{
     intake::event::{
@@ -115,6 +118,7 @@ pub struct Causes {
     /// Threads that waited on a futex address lately: those that wait and wake on one pass a lock
     /// between them, not work.
     waiters: Waiters,
+    spins: Spins,
     sharing: HashMap<u32, Sharing>,
     outgoing: HashMap<u32, VecDeque<Outgoing>>,
     /// When a thread last handed something to another.
@@ -172,6 +176,7 @@ impl Causes {
                     Cuda::Launches(run) => (run.first_ns, run.last_ns),
                     Cuda::Call(call) => (call.enter_ns, *time_ns),
                 };
+                self.spins.in_driver(*tid, enter_ns, exit_ns);
                 if self.items.is_worker(*tid) {
                     self.mark(enter_ns, *pid, *tid, Mark::Worked { exit_ns });
                 }
@@ -201,6 +206,7 @@ impl Causes {
             self.records -= old.len().min(self.records);
         }
         self.items.forget_thread(tid);
+        self.spins.forget_thread(tid);
         self.outgoing.remove(&tid);
         self.no_reader(pid, tid);
     }
@@ -271,7 +277,11 @@ impl Causes {
             Sched::EpollCtl { epoll, object, fd, watched } => {
                 self.objects.watch(*epoll, *fd, *object, *watched);
             }
-            Sched::Yields { first_ns, last_ns, .. } => {
+            Sched::Yields { first_ns, last_ns, goes_on, .. } => {
+                self.spins.note((pid, tid), (*first_ns, *last_ns), time_ns, *goes_on);
+                if *goes_on {
+                    return;
+                }
                 let call = Call {
                     enter_ns: *first_ns,
                     exit_ns: *last_ns,
@@ -555,7 +565,9 @@ impl Causes {
     /// Time has passed: everything up to the watermark has been taken in, and every exchange that
     /// ended `settled_ns` or earlier has been told.
     pub fn advance(&mut self, watermark_ns: u64, settled_ns: u64) {
-        self.items.advance(watermark_ns.saturating_sub(TOLD_NS), &mut self.changes);
+        let told_ns = watermark_ns.saturating_sub(TOLD_NS);
+        self.led(told_ns);
+        self.items.advance(told_ns, &mut self.changes);
         self.flush_changes();
         self.order.advance(settled_ns, &self.items);
         if self.records > MAX_RECORDS {
@@ -568,6 +580,22 @@ impl Causes {
             self.forget_before(to);
             self.counts.evicted += (before - self.records) as u64;
             self.floor_ns = to;
+        }
+    }
+
+    /// Threads that polled go on: were they handed something?
+    fn led(&mut self, to_ns: u64) {
+        let mut all = Vec::new();
+        self.spins.advance(to_ns, &self.threads, &self.objects, |led| all.push(led));
+        for Led { pid, tid, streak, edge } in all {
+            self.counts.edges += 1;
+            if edge.confidence < FOLLOWED {
+                continue;
+            }
+            let (since_ns, taken_ns) = (streak.first_ns, streak.back_ns);
+            let (from, confidence) = (edge.tid, edge.confidence);
+            let mark = Mark::Polled { from, since_ns, taken_ns, confidence };
+            self.mark(edge.at_ns, pid, tid, mark);
         }
     }
 
@@ -590,6 +618,8 @@ impl Causes {
             *records -= thread.forget_before(records_ns).min(*records);
             !thread.ended || !thread.is_unknown()
         });
+        let threads = &self.threads;
+        self.spins.forget_before(records_ns, |tid| threads.contains_key(&tid));
         let order = &mut self.order;
         self.items.forget_before(time_ns, |item| order.forget_item(item));
         self.order.forget_before(time_ns);
@@ -606,6 +636,11 @@ impl Causes {
         self.order.forget_exchange(exchange);
     }
 
+    /// The process of a thread of which something is known.
+    pub fn process_of(&self, tid: u32) -> Option<u32> {
+        self.threads.get(&tid).map(|thread| thread.pid)
+    }
+
     /// What ended before this time has been forgotten although a request may have needed it, ns.
     pub fn floor_ns(&self) -> u64 {
         self.floor_ns
@@ -613,6 +648,7 @@ impl Causes {
 
     /// Counters.
     pub fn counts(&self) -> Counts {
-        Counts { evicted: self.counts.evicted + self.order.dropped(), ..self.counts }
+        let left_out = self.order.dropped() + self.spins.left_out();
+        Counts { evicted: self.counts.evicted + left_out, ..self.counts }
     }
 }

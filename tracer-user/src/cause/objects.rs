@@ -76,6 +76,8 @@ pub struct Objects {
     /// Objects of which something is known.
     known: HashSet<u64>,
     shared: HashMap<u32, Vec<Shared>>,
+    /// Device and inode of what each process shares of these.
+    files: HashMap<u32, HashSet<(u64, u64)>>,
 }
 
 fn room<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V>) {
@@ -105,13 +107,17 @@ impl Objects {
                 let list = self.shared.entry(*pid).or_default();
                 if list.len() >= MAX_SHARED {
                     list.clear();
+                    self.files.remove(pid);
                 }
                 list.retain(|shared| shared.from != *from);
                 let (from, to, device) = (*from, *to, *device);
                 list.push(Shared { from, to, device, inode: *inode, offset: *offset });
+                room(&mut self.files);
+                self.files.entry(*pid).or_default().insert((device, *inode));
             }
             ProcFact::Gone { pid } | ProcFact::Paused { pid } => {
                 self.shared.remove(pid);
+                self.files.remove(pid);
             }
             ProcFact::Target { .. }
             | ProcFact::Container { .. }
@@ -231,6 +237,15 @@ impl Objects {
             Match::No if self.place(one).is_none() || self.place(other).is_none() => Match::Unknown,
             answer => answer,
         }
+    }
+
+    /// Whether two processes map the same memory, as far as that was looked up.
+    pub fn share_memory(&self, one: u32, other: u32) -> bool {
+        let (Some(one), Some(other)) = (self.files.get(&one), self.files.get(&other)) else {
+            return false;
+        };
+        let (few, many) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+        few.iter().any(|file| many.contains(file))
     }
 
     fn shared_futexes(&self, one: (u32, u64), other: (u32, u64)) -> Match {

@@ -71,10 +71,24 @@ enum What {
     Forgotten(u64),
 }
 
+/// How an item was handed over.
+pub(super) fn handed_by(item: &Item) -> Evidence {
+    match (item.polled, item.woken) {
+        (true, _) => Evidence::Spin,
+        (false, true) => Evidence::WakeChain,
+        (false, false) => Evidence::Order,
+    }
+}
+
 /// The owner of an item that can be no other request's.
 fn only_one(item: &Item, exchange: u64) -> Owner {
-    let evidence = if item.woken { Evidence::WakeChain } else { Evidence::Order };
-    let confidence = ONLY.min(if item.confidence < 1.0 { 0.9 } else { 1.0 });
+    let evidence = handed_by(item);
+    let confidence = match evidence {
+        Evidence::Spin => item.confidence,
+        _ if item.confidence < 1.0 => 0.9,
+        _ => 1.0,
+    };
+    let confidence = ONLY.min(confidence);
     Owner { exchange, evidence, confidence }
 }
 
@@ -262,7 +276,7 @@ impl Order {
         } else {
             if let Some(item) = items.at(writer, time_ns) {
                 let chained = item.woken && item.from == reader && item.start_ns >= leg.from_ns;
-                let evidence = if chained { Evidence::WakeChain } else { Evidence::Order };
+                let evidence = if chained { handed_by(item) } else { Evidence::Order };
                 self.own(item.id, Owner { exchange, evidence, confidence: ANSWERED });
             }
             if let Some(producer) = self.producers.get_mut(&reader) {

@@ -10,7 +10,7 @@ use super::{
     edge::edge,
     history::Thread,
     item::{End, Item},
-    walk::{FOLLOWED, WITHIN},
+    walk::{FOLLOWED, within},
 };
 use crate::{
     intake::event::{SchedCall, Sleep, SleepState},
@@ -185,8 +185,10 @@ impl Causes {
             if owner.confidence >= FOLLOWED {
                 let children = self.items.children(*id).iter();
                 let children = children.filter_map(|id| self.items.get(*id));
-                stories
-                    .extend(children.map(|item| story(item, Evidence::WakeChain, WITHIN, zero_ns)));
+                stories.extend(children.map(|item| {
+                    let (evidence, confidence) = within(item);
+                    story(item, evidence, confidence, zero_ns)
+                }));
             }
         }
         stories.sort_by_key(|story| (story.offset_ns, story.id));
@@ -207,6 +209,7 @@ fn story(item: &Item, evidence: Evidence, confidence: f64, zero_ns: u64) -> Item
             End::Open => "not ended",
             End::Reply(_) => "wrote the response",
             End::Signal => "put bytes into a pipe, eventfd or socketpair",
+            End::Polled => "polled again, and the thread that handed it over went on",
             End::Woke => "woke the thread that handed it over",
             End::Idle => "went to wait for the next",
         },

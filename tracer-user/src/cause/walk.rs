@@ -7,6 +7,8 @@ use super::{
     edge::{Refusal, edge},
     history::{Call, Thread},
     item::{End, Item},
+    order::handed_by,
+    spin::{Streak, Unled},
     story::call_name,
 };
 use crate::{
@@ -25,7 +27,7 @@ const MAX_DEPTH: usize = 8;
 /// From this confidence on something is followed.
 pub const FOLLOWED: f64 = 0.9;
 /// Confidence of what was handed over within an item that is followed.
-pub(super) const WITHIN: f64 = 0.95;
+const WITHIN: f64 = 0.95;
 /// Notes of one walk at most.
 const MAX_NOTES: usize = 4_096;
 
@@ -46,6 +48,8 @@ pub struct Request<'a> {
 /// A stretch of a thread's time that belongs to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
+    /// Process.
+    pub pid: u32,
     /// Thread.
     pub tid: u32,
     /// Begin, ns.
@@ -319,7 +323,26 @@ impl<'a> Walk<'a> {
                 self.path.cut = true;
                 return Way::Through;
             }
-            let Some(sleep) = thread.sleep_before(at).filter(|sleep| sleep.in_ns > stop) else {
+            let sleep = thread.sleep_before(at).filter(|sleep| sleep.in_ns > stop);
+            let streak = self.causes.spins.before(tid, at).filter(|streak| {
+                streak.back_ns > stop || streak.back_ns == stop && streak.led.is_ok()
+            });
+            if let Some(streak) = streak
+                && sleep.is_none_or(|sleep| sleep.in_ns <= streak.back_ns)
+            {
+                if streak.back_ns < at {
+                    self.ran(tid, streak.back_ns, at, (leg, others));
+                }
+                match self.polled(thread, tid, streak, (stop, at)) {
+                    Way::Woken { tid, at_ns } if at_ns > stop && at_ns <= at && at_ns < hi => {
+                        return Way::Woken { tid, at_ns };
+                    }
+                    _ => {}
+                }
+                at = streak.first_ns.max(stop);
+                continue;
+            }
+            let Some(sleep) = sleep else {
                 self.ran(tid, stop, at, (leg, others));
                 return Way::Through;
             };
@@ -482,6 +505,58 @@ impl<'a> Walk<'a> {
         Way::Through
     }
 
+    /// The thread polled: until when it was handed something, and by whom?
+    fn polled(
+        &mut self,
+        thread: &Thread,
+        tid: u32,
+        streak: &Streak,
+        (stop, at): (u64, u64),
+    ) -> Way {
+        let (from, to) = (streak.first_ns.max(stop), streak.back_ns.min(at));
+        let why = match streak.led {
+            Err(why) => why.as_str().to_owned(),
+            Ok(edge) if edge.confidence < FOLLOWED => {
+                format!("thread {} may have ended it, or worked for another then", edge.tid)
+            }
+            Ok(edge) => {
+                let exchange = self.request.exchange.id;
+                // What lies before belongs to an item, which says itself who handed it over.
+                let within = edge.at_ns <= stop;
+                if within
+                    || self.request.own_thread == Some(edge.tid)
+                    || self.causes.worked_for(edge.tid, edge.at_ns, exchange).is_some()
+                {
+                    let (by, since) = (edge.tid, edge.at_ns.clamp(from, to));
+                    self.note(tid, since, to, || {
+                        format!("polled until thread {by} began to poll in turn, followed")
+                    });
+                    self.noticed(thread, since, to);
+                    return Way::Woken { tid: edge.tid, at_ns: edge.at_ns };
+                }
+                format!("thread {} ended it, but did not work for this request", edge.tid)
+            }
+        };
+        let detail = match streak.led {
+            Err(Unled::Several) | Ok(_) => "ambiguous",
+            Err(_) => "sleeping",
+        };
+        self.note(tid, from, to, || format!("polled, not followed: {why}"));
+        let detail = detail.into();
+        let polled = Stretch::observed(PhaseName::Unattributed, from, to);
+        self.found.unattributed.push(Stretch { detail, ..polled });
+        Way::Through
+    }
+
+    /// From being handed something to going on: the thread polled, or had no core to.
+    fn noticed(&mut self, thread: &Thread, from: u64, to: u64) {
+        for sleep in thread.sleeps(from, to) {
+            let (from, to) = (sleep.out_ns.max(from), sleep.in_ns.min(to));
+            self.found.run_queue.push(Stretch::observed(PhaseName::RunQueue, from, to));
+        }
+        self.found.cpu.push(Stretch::observed(PhaseName::Cpu, from, to));
+    }
+
     /// Whether the wake came out of the call that completed what this thread waited for: an item
     /// ends where that call begins, and whoever it wakes is woken before it returns.
     fn completes(&self, edge: &super::Edge, sleep: &Sleep) -> bool {
@@ -553,6 +628,7 @@ impl<'a> Walk<'a> {
         let Request { exchange, end_ns, from_ns, own_thread } = *self.request;
         if let Some(tid) = own_thread {
             self.path.segments.push(Segment {
+                pid: exchange.pid,
                 tid,
                 from_ns,
                 to_ns: exchange.last_write.map_or(end_ns, |write| write.exit_ns),
@@ -564,6 +640,7 @@ impl<'a> Walk<'a> {
             let Some(item) = self.causes.items.get(*id) else { continue };
             let Some(owner) = self.causes.order.owner(*id) else { continue };
             self.path.segments.push(Segment {
+                pid: item.pid,
                 tid: item.tid,
                 // A busy worker's item begins where the one before it ended.
                 from_ns: item.start_ns.max(exchange.first_read.exit_ns),
@@ -585,14 +662,24 @@ impl<'a> Walk<'a> {
             if owner.is_some_and(|owner| owner.exchange != self.request.exchange.id) {
                 continue;
             }
+            let (evidence, confidence) = within(child);
             self.path.segments.push(Segment {
+                pid: child.pid,
                 tid: child.tid,
                 from_ns: child.start_ns,
                 to_ns: child.end_ns.min(end_ns),
-                evidence: Evidence::WakeChain,
-                confidence: WITHIN,
+                evidence,
+                confidence,
             });
         }
+    }
+}
+
+/// How an item is known that was handed over within another one.
+pub(super) fn within(item: &Item) -> (Evidence, f64) {
+    match handed_by(item) {
+        Evidence::Spin => (Evidence::Spin, WITHIN.min(item.confidence)),
+        _ => (Evidence::WakeChain, WITHIN),
     }
 }
 

@@ -51,6 +51,8 @@ pub mod reason {
 pub struct Context<'a> {
     /// GPU work of the request's process.
     pub work: Option<&'a Work>,
+    /// GPU work of any process: a request may be handed to another one.
+    pub work_of: &'a dyn Fn(u32) -> Option<&'a Work>,
     /// Other requests of the process around that time.
     pub neighbours: &'a Neighbours,
     /// Name of the process's executable.
@@ -61,8 +63,8 @@ pub struct Context<'a> {
     pub realtime_offset_ns: i64,
     /// Seed of the ids.
     pub seed: [u8; 16],
-    /// Name of a kernel by its handle.
-    pub kernel_name: &'a dyn Fn(u64) -> Option<String>,
+    /// Name of a kernel by its process and handle.
+    pub kernel_name: &'a dyn Fn(u32, u64) -> Option<String>,
     /// When the response before it on its connection was written, for a pipelined request, else 0.
     pub after_ns: u64,
     /// What ended before this time has been forgotten, ns.
@@ -111,7 +113,8 @@ pub fn build(
         path.segments.retain(|segment| segment.evidence == Evidence::SameThread);
     }
     let found = find_work(exchange, &request, &path, context);
-    let work_floor_ns = context.work.map_or(0, Work::floor_ns);
+    let workers = path.segments.iter().filter_map(|segment| (context.work_of)(segment.pid));
+    let work_floor_ns = workers.chain(context.work).map(Work::floor_ns).max().unwrap_or(0);
     let forgotten_ns = context.horizon_ns.max(context.causes.floor_ns()).max(work_floor_ns);
     let mut stretches = vec![Stretch {
         detail: "horizon".into(),
@@ -224,6 +227,14 @@ struct Claim<'a> {
     confidence: f64,
 }
 
+/// A request's own operations of a step.
+struct Own {
+    pid: u32,
+    count: u64,
+    evidence: Evidence,
+    confidence: f64,
+}
+
 /// GPU work of the request: that of the stretches of threads' time that belong to it; where there
 /// are none, what overlaps it while nothing else was served.
 fn find_work(
@@ -232,11 +243,11 @@ fn find_work(
     path: &Path,
     context: &Context<'_>,
 ) -> Found {
-    let Some(work) = context.work else { return Found::default() };
     let mut claims: BTreeMap<u64, Claim<'_>> = BTreeMap::new();
     let mut failures = 0;
     for segment in &path.segments {
-        let Segment { tid, from_ns, to_ns, evidence, confidence } = *segment;
+        let Segment { pid, tid, from_ns, to_ns, evidence, confidence } = *segment;
+        let Some(work) = (context.work_of)(pid) else { continue };
         for op in work.ops_of(tid, from_ns, to_ns) {
             let claim = Claim { op, evidence, confidence };
             let known = claims.entry(op.op.id).or_insert(claim);
@@ -248,13 +259,17 @@ fn find_work(
             failures += work.failures_of(tid, from_ns, to_ns);
         }
     }
-    let stretches: Vec<Stretch> =
-        path.slices.iter().flat_map(|slice| waits_in(work, *slice, &path.segments)).collect();
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for slice in &path.slices {
+        let work = context.causes.process_of(slice.0).and_then(|pid| (context.work_of)(pid));
+        stretches.extend(work.into_iter().flat_map(|w| waits_in(w, *slice, &path.segments)));
+    }
     if claims.is_empty() && stretches.is_empty() && failures == 0 {
+        let Some(work) = context.work else { return Found::default() };
         let to_ns = exchange.last_write.as_ref().map_or(request.end_ns, |write| write.exit_ns);
         return by_overlap(exchange, work, request.from_ns, to_ns, context);
     }
-    Found { stretches, ..assemble(work, claims.into_values(), failures, context) }
+    Found { stretches, ..assemble(claims.into_values(), failures, context) }
 }
 
 /// Waits for the GPU on the request's way. What was enqueued before its turn came is not its own:
@@ -316,19 +331,18 @@ fn by_overlap(
         confidence: OVERLAP_ALONE,
     });
     let stretches = waits.iter().map(|wait| stretch(wait)).collect();
-    Found { stretches, ..assemble(work, claims, 0, context) }
+    Found { stretches, ..assemble(claims, 0, context) }
 }
 
 /// Sums up work, and links its steps. What is only guessed at is linked and not summed.
 fn assemble<'a>(
-    work: &Work,
     claims: impl Iterator<Item = Claim<'a>>,
     failures: usize,
     context: &Context<'_>,
 ) -> Found {
     let mut found = Found::default();
     let mut ops: Vec<&OpDone> = Vec::new();
-    let mut steps: BTreeMap<u64, (u64, Evidence, f64)> = BTreeMap::new();
+    let mut steps: BTreeMap<u64, Own> = BTreeMap::new();
     for claim in claims {
         let counts = claim.evidence != Evidence::Ambiguous;
         if counts {
@@ -336,10 +350,12 @@ fn assemble<'a>(
         }
         match claim.op.step {
             Some(id) => {
-                let step = steps.entry(id).or_insert((0, claim.evidence, claim.confidence));
-                step.0 += 1;
-                if step.2 < claim.confidence {
-                    (step.1, step.2) = (claim.evidence, claim.confidence);
+                let (evidence, confidence) = (claim.evidence, claim.confidence);
+                let own = Own { pid: claim.op.pid, count: 0, evidence, confidence };
+                let step = steps.entry(id).or_insert(own);
+                step.count += 1;
+                if step.confidence < confidence {
+                    (step.evidence, step.confidence) = (evidence, confidence);
                 }
             }
             None if counts => found.incomplete.push(reason::GPU_UNPROVEN),
@@ -348,11 +364,11 @@ fn assemble<'a>(
     }
     let mut gpu = summarise(&ops, context);
     gpu.failed_calls = failures as u32;
-    for (id, (own, evidence, confidence)) in steps {
+    for (id, Own { pid, count, evidence, confidence }) in steps {
         let counts = evidence != Evidence::Ambiguous;
         gpu.step_count += u32::from(counts);
-        let Some(step) = work.step(id) else { continue };
-        let share = if step.op_count == 0 { 1.0 } else { own as f64 / step.op_count as f64 };
+        let Some(step) = (context.work_of)(pid).and_then(|work| work.step(id)) else { continue };
+        let share = if step.op_count == 0 { 1.0 } else { count as f64 / step.op_count as f64 };
         if counts {
             gpu.busy_lower_ns += (step.lower_ns as f64 * share) as u64;
             gpu.busy_upper_ns += (step.upper_ns as f64 * share) as u64;
@@ -417,7 +433,7 @@ fn method(method: gpu::Method) -> Method {
 fn summarise(ops: &[&OpDone], context: &Context<'_>) -> GpuSummary {
     let mut summary = GpuSummary::default();
     let mut bounds: BTreeMap<(OpKind, Method), OperationBounds> = BTreeMap::new();
-    let mut kernels: HashMap<u64, u64> = HashMap::default();
+    let mut kernels: HashMap<(u32, u64), u64> = HashMap::default();
     for done in ops {
         let op = &done.op;
         match op.kind {
@@ -426,7 +442,7 @@ fn summarise(ops: &[&OpDone], context: &Context<'_>) -> GpuSummary {
             OpKind::Kernel => {
                 summary.launches += op.count;
                 if !op.mixed {
-                    *kernels.entry(op.function).or_default() += op.count;
+                    *kernels.entry((done.pid, op.function)).or_default() += op.count;
                 }
             }
             OpKind::Graph => {
@@ -455,10 +471,10 @@ fn summarise(ops: &[&OpDone], context: &Context<'_>) -> GpuSummary {
     summary
 }
 
-fn top(kernels: HashMap<u64, u64>, context: &Context<'_>) -> Vec<KernelCount> {
+fn top(kernels: HashMap<(u32, u64), u64>, context: &Context<'_>) -> Vec<KernelCount> {
     let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
-    for (handle, launches) in kernels {
-        if let Some(name) = (context.kernel_name)(handle) {
+    for ((pid, handle), launches) in kernels {
+        if let Some(name) = (context.kernel_name)(pid, handle) {
             *by_name.entry(name).or_default() += launches;
         }
     }

@@ -530,9 +530,11 @@ impl Timelines {
     ) -> T {
         let (nobody, nameless) = (Neighbours::default(), CompactString::default());
         let process = self.processes.get(&exchange.pid);
-        let kernel_name = |handle| gpu.name_of(exchange.pid, handle).map(str::to_owned);
+        let kernel_name = |pid, handle| gpu.name_of(pid, handle).map(str::to_owned);
+        let work_of = |pid| self.processes.get(&pid).filter(|p| p.cuda).map(|p| &p.work);
         let context = Context {
             work: process.filter(|process| process.cuda).map(|process| &process.work),
+            work_of: &work_of,
             neighbours: process.map_or(&nobody, |process| &process.neighbours),
             service: process.map_or(&nameless, |process| &process.service),
             place: process.map_or((None, None), |process| {

@@ -335,6 +335,9 @@ pub enum Evidence {
     SameThread,
     /// Wakes lead from the thread that read the request to the one that did the work, and back.
     WakeChain,
+    /// The thread that did the work polled memory until the one that handed it over had put it
+    /// there, and that one polled until it was done.
+    Spin,
     /// By position: reads match hand-offs and completions match responses, and both ways name the
     /// same request.
     Order,
@@ -350,6 +353,7 @@ impl Evidence {
         match self {
             Self::SameThread => "same-thread",
             Self::WakeChain => "wake-chain",
+            Self::Spin => "spin",
             Self::Order => "order",
             Self::Overlap => "overlap",
             Self::Ambiguous => "ambiguous",

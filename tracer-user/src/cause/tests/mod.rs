@@ -7,5 +7,6 @@ mod items;
 mod memory;
 mod objects;
 mod order;
+mod spins;
 mod walk;
 mod world;

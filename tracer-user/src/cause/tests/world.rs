@@ -68,6 +68,11 @@ impl World {
         self.causes.on_event(&Event { time_ns, pid: PID, tid, what });
     }
 
+    /// The same of a thread of another process.
+    pub(super) fn tell_of(&mut self, (pid, tid): (u32, u32), time_ns: u64, what: What) {
+        self.causes.on_event(&Event { time_ns, pid, tid, what });
+    }
+
     /// A wait that returned as soon as the thread ran again.
     pub(super) fn waited(&mut self, tid: u32, wait: WaitCall) {
         let exit_ns = wait.sleep.map_or(wait.enter_ns, |sleep| sleep.in_ns);
