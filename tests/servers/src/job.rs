@@ -144,6 +144,27 @@ impl Job {
         matches!(self.ask, Ask::Done)
     }
 
+    /// As [`Job::perform`], where another process carries plans out. It streams nothing.
+    pub fn perform_elsewhere(
+        &mut self,
+        carry_out: impl FnOnce(&Plan, &mut Record) -> Result<(), String>,
+    ) {
+        let ask = match std::mem::replace(&mut self.ask, Ask::Done) {
+            Ask::Request(request, hash) => self.routed(&request, hash, |plan, _| plan),
+            ask => ask,
+        };
+        match ask {
+            Ask::Done | Ask::Request(..) => {}
+            Ask::Refused(status, why) => self.answer(&reply::error(status, why), false),
+            Ask::Rest(_) => self.answer(&reply::error(400, "this server streams nothing"), false),
+            Ask::Reply(reply, head_only) => self.answer(&reply, head_only),
+            Ask::Plan(plan, head_only) => {
+                let done = carry_out(&plan, &mut self.record);
+                self.answer(&reply::done(&plan, &self.record.rid, done), head_only);
+            }
+        }
+    }
+
     /// Makes the answer, or its next chunk, and puts it into `out`.
     pub fn perform(&mut self, worker: &mut Worker) {
         let ask = match std::mem::replace(&mut self.ask, Ask::Done) {

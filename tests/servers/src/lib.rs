@@ -21,6 +21,7 @@ pub mod pool;
 pub mod queue;
 pub mod receive;
 pub mod reply;
+pub mod ring;
 pub mod serve;
 pub mod signals;
 pub mod socket;

@@ -209,6 +209,9 @@ pub struct Record {
     /// The thread that hands requests over; 0 where a request stays on one thread.
     pub loop_tid: i32,
     pub cuda: CallLog,
+    /// Members of the line that another process wrote, which did the work: see
+    /// [`Record::format_elsewhere`].
+    pub elsewhere: String,
     pub why: &'static str,
 }
 
@@ -231,7 +234,8 @@ impl Record {
         record
     }
 
-    fn clear(&mut self) {
+    /// Makes it as new; its room stays.
+    pub fn clear(&mut self) {
         self.seq = 0;
         self.status = 0;
         self.request_bytes = 0;
@@ -250,6 +254,7 @@ impl Record {
         self.hands.clear();
         self.stages.clear();
         self.loop_tid = 0;
+        self.elsewhere.clear();
         self.cuda.clear();
     }
 
@@ -303,6 +308,24 @@ impl Record {
                 socket_calls(out, "close", &self.close);
             }
         }
+        match self.elsewhere.as_str() {
+            "" => self.format_work(out),
+            work => out.push_str(work),
+        }
+        if self.loop_tid != 0 {
+            self.format_threads(out);
+        }
+        out.push('}');
+    }
+
+    /// Writes the members that tell of work in another process, as that one says it.
+    pub fn format_elsewhere(&self, pid: u32, out: &mut String) {
+        let _ = write!(out, r#","work_pid":{pid}"#);
+        self.format_work(out);
+        self.format_workers(out);
+    }
+
+    fn format_work(&self, out: &mut String) {
         if !self.host.is_empty() {
             out.push_str(r#","host":["#);
             for (i, span) in self.host.iter().enumerate() {
@@ -315,9 +338,6 @@ impl Record {
             rows(out, "helpers", &self.helpers, |&(tid, before, after)| {
                 format!("[{tid},{before},{after}]")
             });
-        }
-        if self.loop_tid != 0 {
-            self.format_threads(out);
         }
         out.push_str(r#","cuda":["#);
         for (i, call) in self.cuda.calls.iter().enumerate() {
@@ -338,7 +358,12 @@ impl Record {
             }
             out.push(']');
         }
-        out.push_str("]}");
+        out.push(']');
+    }
+
+    fn format_workers(&self, out: &mut String) {
+        rows(out, "host_tids", &self.host, |span| span.tid.to_string());
+        rows(out, "cuda_tids", &self.cuda.calls, |call| call.tid.to_string());
     }
 
     /// Which thread did what, of a request that went from thread to thread. The lists have an
@@ -362,8 +387,9 @@ impl Record {
         }
         rows(out, "read_tids", &self.read, |call| call.tid.to_string());
         rows(out, "write_tids", &self.write, |call| call.tid.to_string());
-        rows(out, "host_tids", &self.host, |span| span.tid.to_string());
-        rows(out, "cuda_tids", &self.cuda.calls, |call| call.tid.to_string());
+        if self.elsewhere.is_empty() {
+            self.format_workers(out);
+        }
     }
 }
 

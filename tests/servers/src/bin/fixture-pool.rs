@@ -36,6 +36,7 @@ fn run(args: Args) -> std::io::Result<()> {
         style: args.style,
         workers: args.workers.max(1),
         waking: args.queue,
+        ring: None,
         prepare_ns: 0,
         name: "fixture-pool",
     };

@@ -30,6 +30,7 @@ fn run(args: Args) -> std::io::Result<()> {
         style: Style::Staged,
         workers: 1,
         waking: Waking::Condvar,
+        ring: None,
         prepare_ns: args.prepare_ns,
         name: "fixture-staged",
     };

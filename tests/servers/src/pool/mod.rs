@@ -19,6 +19,7 @@ use crate::options::Options;
 use crate::oracle::Oracle;
 use crate::poll::{Bell, Poller};
 use crate::queue::{Queue, Waking};
+use crate::ring::Ring;
 use crate::signals;
 use crate::socket::listen;
 use crate::work::Shared;
@@ -36,6 +37,9 @@ pub enum Style {
     Pool,
     /// The thread that reads: workers give answers back to it, a chunk at a time.
     Loop,
+    /// The thread that reads, which has another process make the answer and polls until it is there.
+    #[value(skip)]
+    Spin,
     /// A thread of its own, the last of a line of three. A server of its own: see `staged`.
     #[value(skip)]
     Staged,
@@ -54,6 +58,8 @@ pub struct Config {
     pub waking: Waking,
     /// How long [`Style::Staged`] prepares a plan that does not say.
     pub prepare_ns: u64,
+    /// Where [`Style::Spin`] has answers made.
+    pub ring: Option<Ring>,
     /// The name in the header `Server`.
     pub name: &'static str,
 }
@@ -125,13 +131,18 @@ pub fn run(config: Config, bound: impl FnOnce(u16) -> io::Result<()>) -> io::Res
     let style = format!("{:?}", config.style).to_lowercase();
     let queue = format!("{:?}", config.waking).to_lowercase();
     let staged = config.style == Style::Staged;
-    let more = match staged {
+    let spins = config.ring.is_some();
+    let more = match staged || spins {
         true => format!(r#","style":"{style}","prepare_ns":{}"#, config.prepare_ns),
         false => format!(r#","style":"{style}","queue":"{queue}","workers":{}"#, config.workers),
     };
     let first = config.options.first_line(port, &more);
     let (oracle, writer) = Oracle::open(config.options.oracle.as_deref(), &first)?;
-    let shared = Arc::new(Shared::new(config.options.means(), oracle).map_err(io::Error::other)?);
+    let mut means = config.options.means();
+    if spins {
+        means.driver = None;
+    }
+    let shared = Arc::new(Shared::new(means, oracle).map_err(io::Error::other)?);
     let (entrance, requests) = mpsc::channel();
     let common = Arc::new(Common {
         queue: match staged {
@@ -152,7 +163,7 @@ pub fn run(config: Config, bound: impl FnOnce(u16) -> io::Result<()>) -> io::Res
     if staged {
         workers.extend(staged::start(&common, requests, ready.clone())?);
     }
-    for index in 0..if staged { 0 } else { common.config.workers } {
+    for index in 0..if staged || spins { 0 } else { common.config.workers } {
         let (common, ready) = (Arc::clone(&common), ready.clone());
         let thread = std::thread::Builder::new().name(format!("worker-{index}"));
         workers.push(thread.spawn(move || worker::run(&common, index as u64, ready))?);

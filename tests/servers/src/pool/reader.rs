@@ -14,6 +14,7 @@ use crate::live::GRACE;
 use crate::poll::Interest;
 use crate::queue::lock;
 use crate::receive::{Incoming, Progress};
+use crate::ring::Ring;
 use crate::socket::{accept, shut};
 use crate::wire::SocketCall;
 
@@ -45,11 +46,13 @@ pub(super) struct Reader<'a> {
     listener: Option<TcpListener>,
     table: HashMap<u64, Arc<Slot>>,
     next: u64,
+    ring: Option<Ring>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(common: &'a Common, listener: TcpListener) -> Reader<'a> {
-        Reader { common, listener: Some(listener), table: HashMap::new(), next: 0 }
+        let (listener, ring) = (Some(listener), common.config.ring);
+        Reader { common, listener, table: HashMap::new(), next: 0, ring }
     }
 
     /// Runs until the signal came and every connection has ended; how many did not in time.
@@ -93,7 +96,7 @@ impl<'a> Reader<'a> {
         // A worker's write may wait for a slow client; the loop's must not.
         let flags = match self.common.config.style {
             Style::Pool | Style::Staged => 0,
-            Style::Loop => libc::SOCK_NONBLOCK,
+            Style::Loop | Style::Spin => libc::SOCK_NONBLOCK,
         };
         let accepted = match accept(listener.as_raw_fd(), flags) {
             Ok(accepted) => accepted,
@@ -186,7 +189,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Puts a request into the queue. The connection is let go of first: a worker wants it.
-    fn hand(&self, slot: &Arc<Slot>, connection: MutexGuard<'_, Connection>, mut job: Job) {
+    fn hand(&mut self, slot: &Arc<Slot>, connection: MutexGuard<'_, Connection>, mut job: Job) {
+        if let Some(ring) = &mut self.ring {
+            job.perform_elsewhere(|plan, record| ring.ask(plan, record));
+            return self.write(slot, connection, job, 0);
+        }
         drop(connection);
         job.hand();
         // The queue is closed after this thread has ended.

@@ -30,7 +30,7 @@ pub(super) fn run(common: &Common, index: u64, ready: SyncSender<()>) {
                 job.let_go();
                 answered(common, &slot, connection, job, sent);
             }
-            Style::Loop | Style::Staged => {
+            Style::Loop | Style::Staged | Style::Spin => {
                 job.perform(&mut worker);
                 job.let_go();
                 common.give_back(Returned::Job(Handed { slot, job }));
