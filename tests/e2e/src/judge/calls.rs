@@ -115,7 +115,7 @@ pub fn driver_calls(session: &Session, lines: &[Line], from_ns: u64) -> Calls {
     for line in lines {
         let made = line.driver_calls().filter(|(_, call)| traced(call) && !is_launch(&call.name));
         for (tid, call) in made.filter(|(_, call)| call.before >= from_ns) {
-            let events = threads.get(&(line.pid, tid));
+            let events = threads.get(&(line.driver_pid(), tid));
             let whole = call.pairs.len() as u64 == call.count;
             let stamps = told(call);
             for (index, stamps) in stamps.iter().enumerate() {
@@ -161,7 +161,7 @@ pub fn launches(session: &Session, lines: &[Line], from_ns: u64) -> LaunchCalls 
         let made = line.driver_calls().filter(|(_, call)| is_launch(&call.name));
         for (tid, call) in made.filter(|(_, call)| call.before >= from_ns) {
             outcome.made += call.count;
-            let here = stamps.entry((line.pid, tid)).or_default();
+            let here = stamps.entry((line.driver_pid(), tid)).or_default();
             here.extend(&call.pairs);
             // The calls of a long run that keep no stamps of their own.
             if (call.pairs.len() as u64) < call.count {

@@ -152,7 +152,7 @@ pub fn stretches<'a>(lines: impl Iterator<Item = (usize, &'a Line)>) -> Vec<Stre
     lines
         .flat_map(|(request, line)| {
             line.driver_calls().map(move |(tid, call)| Stretch {
-                pid: line.pid,
+                pid: line.driver_pid(),
                 tid,
                 from_ns: call.before,
                 to_ns: call.after,

@@ -117,6 +117,8 @@ pub struct Line {
     pub write_tids: Vec<u32>,
     #[serde(default)]
     pub cuda_tids: Vec<u32>,
+    #[serde(default)]
+    pub work_pid: u32,
 }
 
 impl Line {
@@ -132,6 +134,11 @@ impl Line {
         with_threads(&self.read, &self.read_tids, reader)
             .chain(with_threads(&self.interim, &[], reader))
             .chain(with_threads(&self.write, &self.write_tids, self.tid))
+    }
+
+    /// The process that made its driver calls.
+    pub fn driver_pid(&self) -> u32 {
+        if self.work_pid == 0 { self.pid } else { self.work_pid }
     }
 
     /// Its driver calls, with the threads that made them.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use super::Size;
 use super::compiled::{attach_first, with_plans};
 use super::plans::{ASYNC, BLOCKING, MIXED};
-use super::stamped::{HANDED, KEPT, MOVES, STAYS, Wanted, judge};
+use super::stamped::{HANDED, KEPT, MOVES, POLLS, STAYS, Wanted, judge};
 use crate::env::Env;
 use crate::report::Scenario;
 use crate::scratch::Scratch;
@@ -30,6 +30,16 @@ const POOL: Shape = Shape {
     plans: MIXED,
     wanted: HANDED,
 };
+
+/// What the other process does for a request: CPU time, the GPU, a sleep in between.
+const POLLED: &[(u64, &str)] = &[
+    (4, ASYNC),
+    (3, "spin:500000,k:2:50000,sync:stream,spin:200000"),
+    (2, BLOCKING),
+    (2, "spin:1500000,k:10:20000,sync:stream"),
+    (1, "k:2:50000,sync:stream,sleep:500000,spin:100000"),
+    (1, "spin:2000000"),
+];
 
 /// Many more clients than workers, which mostly wait, so that the queue is long and cores are free.
 const SATURATED: Shape = Shape {
@@ -97,6 +107,14 @@ const SHAPES: &[Shape] = &[
         connections: "2",
         plans: &[(2, "fan:4:200000,k:2:50000,sync:stream"), (1, "fan:8:100000"), (1, ASYNC)],
         wanted: STAYS,
+    },
+    Shape {
+        name: "spin",
+        program: "fixture-spin",
+        args: &[],
+        connections: "2",
+        plans: POLLED,
+        wanted: POLLS,
     },
     Shape {
         name: "tokio",

@@ -60,6 +60,8 @@ pub const STAYS: Wanted =
 /// A request is handed from thread to thread.
 pub const HANDED: Wanted =
     Wanted { precision: 0.99, recall: Some(0.99), exact: None, causes: true };
+/// Processes poll: what ended a streak is known where one thread only comes into question.
+pub const POLLS: Wanted = Wanted { precision: 0.99, recall: Some(0.9), exact: None, causes: true };
 /// Tasks move between threads: nothing need be claimed, and what is must be right.
 pub const MOVES: Wanted = Wanted { precision: 0.99, recall: None, exact: None, causes: false };
 
