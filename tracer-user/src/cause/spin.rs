@@ -339,6 +339,8 @@ fn leads(streak: &Streak, poller: &Poller, thread: &Thread) -> Option<Edge> {
         tid: 0,
         // At the latest: it had left what it had before it looked for an answer.
         at_ns: here_ns,
+        // Memory has no number.
+        object: 0,
         confidence: if in_turn { IN_TURN } else { BUSY_BEFORE },
     })
 }
