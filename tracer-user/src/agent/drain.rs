@@ -241,11 +241,12 @@ impl Worker {
     /// Everything up to a time has been sent. Losses are told of before that: whoever hears of one
     /// takes it to have happened after the tick before.
     fn come_to(&mut self, to_ns: u64, statistics: bool) -> Option<()> {
-        let time_ns = monotonic_ns();
         // A failed reading is tried again in the next round: the counters only grow.
         if let Ok(losses) = self.from.losses.read(statistics)
             && !losses.is_none()
         {
+            // Read now: none of what is counted happened later.
+            let time_ns = monotonic_ns();
             self.messages.send(Message::Losses { time_ns, losses }).ok()?;
         }
         self.messages.send(Message::Tick(to_ns)).ok()
