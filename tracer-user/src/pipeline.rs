@@ -14,7 +14,7 @@ use crate::{
     gpu::{self, Gpu},
     happening::{Happening, Happenings, Kind},
     intake::{
-        event::{Event, Losses, ProcFact, Process, What},
+        event::{Event, Losses, Naming, ProcFact, Process, What},
         input::{Input, SessionStart},
         order::{Intake, Limits as IntakeLimits},
     },
@@ -215,6 +215,7 @@ impl Pipeline {
             | ProcFact::Container { .. }
             | ProcFact::Visible { .. }
             | ProcFact::Gone { .. }
+            | ProcFact::Closed(_)
             | ProcFact::Doing(_)
             | ProcFact::Paused { .. } => {}
             ProcFact::Shed { level } => {
@@ -323,6 +324,12 @@ impl Pipeline {
     /// Threads that carry the oldest open requests: what they are in is worth a look.
     pub fn carrying(&self) -> Vec<Carrier> {
         self.timelines.carrying(self.now_ns, &self.streams)
+    }
+
+    /// Descriptors of connections with open requests whose close may have been lost: whether they
+    /// still are what they were is worth a look. See [`Streams::doubtful`].
+    pub fn doubtful(&self, after: Option<Naming>, most: usize) -> Vec<Naming> {
+        self.streams.doubtful(after, most)
     }
 
     /// The session ends: hands out the timelines that were waiting, and those of open requests.

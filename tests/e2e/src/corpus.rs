@@ -93,6 +93,7 @@ fn anonymise(from: &Path, to: &Path) -> Result<()> {
                     | ProcFact::Shared { .. }
                     | ProcFact::Visible { .. }
                     | ProcFact::Gone { .. }
+                    | ProcFact::Closed(_)
                     | ProcFact::Doing(_)
                     | ProcFact::Paused { .. }
                     | ProcFact::Shed { .. } => {}

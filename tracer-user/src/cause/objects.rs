@@ -123,6 +123,7 @@ impl Objects {
             | ProcFact::Container { .. }
             | ProcFact::Coverage { .. }
             | ProcFact::Visible { .. }
+            | ProcFact::Closed(_)
             | ProcFact::Doing(_)
             | ProcFact::Shed { .. } => {}
         }

@@ -470,6 +470,9 @@ pub enum ProcFact {
         /// Process id.
         pid: u32,
     },
+    /// A descriptor was looked at because its close may have been lost, and does not name the
+    /// connection any more.
+    Closed(Naming),
     /// What a thread that carries an open request was in when it was looked at.
     Doing(Doing),
     /// The process is not traced from now on, until it is said to be a target again.
@@ -482,6 +485,20 @@ pub enum ProcFact {
         /// The level's number; 0: nothing is left out.
         level: u8,
     },
+}
+
+/// A descriptor, and the connection that it names or named.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub struct Naming {
+    /// The identity under which the connection's events come. No other connection ever has it: a
+    /// descriptor that is used again names another.
+    pub conn: u64,
+    /// Process.
+    pub pid: u32,
+    /// Descriptor.
+    pub fd: i32,
 }
 
 /// What a thread was in when it was looked at.

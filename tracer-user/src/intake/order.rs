@@ -7,7 +7,7 @@
 
 use super::{
     decode::{DecodeError, Decoded, decode},
-    event::{Cuda, Doing, Event, ProcFact, Socket, What},
+    event::{Cuda, Doing, Event, Naming, ProcFact, Socket, What},
     input::Input,
 };
 use crate::in_order::InOrder;
@@ -176,6 +176,7 @@ fn process_of(fact: &ProcFact) -> u32 {
         | ProcFact::Coverage { pid, .. }
         | ProcFact::Visible { pid, .. }
         | ProcFact::Gone { pid }
+        | ProcFact::Closed(Naming { pid, .. })
         | ProcFact::Doing(Doing { pid, .. })
         | ProcFact::Paused { pid } => *pid,
         ProcFact::Shed { .. } => 0,

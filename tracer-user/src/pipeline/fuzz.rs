@@ -9,7 +9,7 @@ use tracer_ebpf::wire::{Header, Kind, WIRE_VERSION};
 use super::Pipeline;
 use crate::{
     intake::{
-        event::{Activity, Descriptor, Doing, Losses, ProcFact},
+        event::{Activity, Descriptor, Doing, Losses, Naming, ProcFact},
         input::{Input, SessionStart},
     },
     nvml::{Device, Listed, ProcessUse, Reading, Sample, State, Taken, Told},
@@ -100,7 +100,7 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
     let pid = u32::from(bytes.next().unwrap_or(0) % 3);
     let conn = u64::from(bytes.next().unwrap_or(0) % 4);
     let address = |port: u16| ([127, 0, 0, 1], port).into();
-    match bytes.next().unwrap_or(0) % 11 {
+    match bytes.next().unwrap_or(0) % 12 {
         0 => ProcFact::Target { pid, exe: "/x".into(), comm: "x".into(), cuda: true },
         1 => ProcFact::Gone { pid },
         2 => ProcFact::Coverage { pid, library: "l".into(), hooked: 1, exist: 2 },
@@ -127,6 +127,7 @@ fn fact(bytes: &mut Bytes<'_>) -> ProcFact {
         }),
         8 => ProcFact::Paused { pid },
         9 => ProcFact::Shed { level: bytes.byte() },
+        10 => ProcFact::Closed(Naming { conn, pid, fd: 3 }),
         _ => {
             ProcFact::Descriptor { pid, fd: 3, conn, kind: Descriptor::Unix { inode: 1, peer: 2 } }
         }

@@ -7,13 +7,13 @@ mod rests;
 use std::mem::offset_of;
 
 use proptest::prelude::*;
-use tracer_ebpf::wire::{WIRE_VERSION, cuda, cuda_api::APIS, cuda_api::Api};
+use tracer_ebpf::wire::{WIRE_VERSION, cuda, cuda_api::APIS, cuda_api::Api, socket};
 
 use super::*;
 use crate::{
     intake::{
         decode::sample::{self, PID, TID},
-        event::{Descriptor, IoCall},
+        event::{Descriptor, IoCall, Naming},
     },
     record::{Options, Reader, Writer},
     timeline::{
@@ -86,6 +86,12 @@ fn driver(enter_ns: u64, exit_ns: u64, api: Api, ret: i32, args: [u64; 4]) -> St
 
 fn moved(time_ns: u64, call: IoCall, data: &[u8]) -> Step {
     Step::Record(sample::io(time_ns, CONN, call, data, 0))
+}
+
+fn closed(time_ns: u64, fd: i32) -> Step {
+    let mut record = sample::close(time_ns, CONN);
+    sample::put(&mut record, offset_of!(socket::Close, fd), fd.to_le_bytes());
+    Step::Record(record)
 }
 
 fn target() -> Step {
@@ -270,6 +276,9 @@ fn step(time_ns: u64) -> impl Strategy<Value = Step> {
         1 => (0u64..4).prop_map(move |conn| Step::Record(sample::close(time_ns, conn))),
         1 => prop::sample::select(sample::each()).prop_map(Step::Record),
         1 => Just(Step::Losses(time_ns, Losses { socket: 1, cuda: 1, ..Losses::default() })),
+        1 => (0u64..4).prop_map(move |conn| {
+            Step::Fact(time_ns, ProcFact::Closed(Naming { conn, pid: PID, fd: 7 }))
+        }),
         1 => Just(target()),
         1 => Just(server_connection()),
         6 => prop::collection::vec(any::<u8>(), 24).prop_map(move |data| {

@@ -13,7 +13,7 @@ use crate::intake::{
         sample,
         tests::{any_record, decodes},
     },
-    event::{Descriptor, IoCall, Losses, ProcFact},
+    event::{Descriptor, IoCall, Losses, Naming, ProcFact},
     input::SessionStart,
 };
 use crate::nvml::{Told, testing};
@@ -94,6 +94,8 @@ fn fact() -> impl Strategy<Value = ProcFact> {
         ),
         (any::<u32>(), ".{0,20}").prop_map(|(pid, devices)| ProcFact::Visible { pid, devices }),
         any::<u32>().prop_map(|pid| ProcFact::Gone { pid }),
+        (any::<u64>(), any::<u32>(), any::<i32>())
+            .prop_map(|(conn, pid, fd)| ProcFact::Closed(Naming { conn, pid, fd })),
         (any::<u32>(), any::<Option<String>>(), any::<Option<String>>())
             .prop_map(|(pid, container, pod)| ProcFact::Container { pid, container, pod }),
     ]

@@ -74,6 +74,8 @@ pub struct Conn {
     pub(super) closed: bool,
     /// The TCP stack has closed it on both sides.
     pub(super) tcp_closed: bool,
+    /// When the loss was noted that may have taken a close of it along, ns.
+    pub(super) doubted_ns: Option<u64>,
 }
 
 impl Conn {
@@ -103,6 +105,7 @@ impl Conn {
             shut: false,
             closed: false,
             tcp_closed: false,
+            doubted_ns: None,
         }
     }
 

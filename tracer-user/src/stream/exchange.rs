@@ -15,6 +15,9 @@ pub mod reason {
     /// The response of a request that was being served when tracing began. Its start is unknown:
     /// `first_read` and `last_read` are the first write's.
     pub const MID_REQUEST: &str = "mid-request";
+    /// The connection was found to be gone without a close that was seen. How and when the exchange
+    /// ended is not known: its end is the last that was seen of the connection.
+    pub const END_NOT_SEEN: &str = "end-not-seen";
     /// A response without a request although the connection was traced from its beginning or since.
     /// Its start is unknown, like that of [`MID_REQUEST`].
     pub const REQUEST_NOT_SEEN: &str = "request-not-seen";
@@ -204,7 +207,8 @@ pub struct Exchange {
     /// What is not known, see [`reason`].
     pub incomplete: Vec<&'static str>,
     /// Exit of the response's last call, ns; of a request without a whole response, the close, error
-    /// or other event that ended it; while it is open, the last event.
+    /// or other event that ended it, or, where that was not seen, the last of the connection's
+    /// calls; while it is open, the last event.
     pub end_ns: u64,
 }
 

@@ -59,6 +59,7 @@ impl Streams {
                 let gone = self.names.exit(*pid);
                 self.unname_all(&gone, time_ns, out);
             }
+            ProcFact::Closed(naming) => self.found_closed(*naming, out),
             ProcFact::Paused { pid } => self.pause(*pid, time_ns, out),
             ProcFact::Target { .. }
             | ProcFact::Watched { .. }

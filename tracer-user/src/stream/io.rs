@@ -39,6 +39,7 @@ impl Streams {
         }
         let Some(conn) = self.conns.get_mut(&io.conn) else { return };
         (conn.pid, conn.last_ns) = (event.pid, event.time_ns);
+        conn.used(io.enter_ns);
         match (io.direction, io.ret) {
             _ if io.peek => {}
             (_, 1..) => self.on_bytes(event, io, out),

@@ -6,6 +6,7 @@
 pub mod arrival;
 pub mod conn;
 pub mod context;
+pub mod doubt;
 pub mod exchange;
 pub mod facts;
 pub mod io;

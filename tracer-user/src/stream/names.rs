@@ -57,6 +57,13 @@ impl Names {
         Some(self.name(pid, fd)?.named)
     }
 
+    /// Descriptors that name connections: process, descriptor and connection, in no order.
+    pub fn conns(&self) -> impl Iterator<Item = (u32, i32, u64)> {
+        self.processes.iter().flat_map(|(pid, fds)| {
+            fds.iter().filter_map(|(fd, name)| Some((*pid, *fd, name.conn()?)))
+        })
+    }
+
     /// The descriptor names the connection and was used under that name before.
     pub fn names(&self, pid: u32, fd: i32, conn: u64) -> bool {
         let is = |name: &Name| name.named == Named::Conn(conn) && !name.inherited;

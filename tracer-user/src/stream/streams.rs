@@ -37,7 +37,7 @@ impl Streams {
             What::Tcp(tcp) => self.on_tcp(event.time_ns, tcp, out),
             What::Process(process) => self.on_process(event, process, out),
             What::Proc(fact) => self.on_fact(event.time_ns, fact, out),
-            What::Loss(losses) => self.on_loss(losses),
+            What::Loss(losses) => self.on_loss(event.time_ns, losses),
             What::Cuda(_) | What::Sched(_) => {}
         }
     }
@@ -185,10 +185,11 @@ impl Streams {
         }
     }
 
-    fn on_loss(&mut self, losses: &Losses) {
+    fn on_loss(&mut self, time_ns: u64, losses: &Losses) {
         if losses.socket > 0 || losses.recursion > 0 {
             self.conns.values_mut().for_each(|conn| conn.track.lost());
         }
+        self.doubt(time_ns, losses);
         if losses.tcp > 0 || losses.recursion > 0 {
             self.tuples.distrust();
         }
@@ -266,8 +267,7 @@ impl Streams {
             Bound::Instead(old) if old == named => false,
             Bound::Instead(old) => {
                 if let Named::Conn(old) = old {
-                    self.shared.counters.closes_unseen += 1;
-                    self.unname_all(&[old], time_ns, out);
+                    self.closed_unseen(old, out);
                 }
                 true
             }
@@ -281,13 +281,18 @@ impl Streams {
     /// The connections lost one name each; those without any end.
     pub(super) fn unname_all(&mut self, ids: &[u64], time_ns: u64, out: &mut Vec<Out>) {
         for id in ids {
-            let Some(conn) = self.conns.get_mut(id) else { continue };
-            conn.names = conn.names.saturating_sub(1);
-            conn.closed = true;
-            if conn.names == 0 || conn.tcp_closed {
+            if self.unname(*id) {
                 self.end(*id, time_ns, Cause::Own, out);
             }
         }
+    }
+
+    /// The connection lost a name. Says whether that is its end.
+    pub(super) fn unname(&mut self, id: u64) -> bool {
+        let Some(conn) = self.conns.get_mut(&id) else { return false };
+        conn.names = conn.names.saturating_sub(1);
+        conn.closed = true;
+        conn.names == 0 || conn.tcp_closed
     }
 
     /// The connection is over.

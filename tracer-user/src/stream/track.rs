@@ -402,6 +402,7 @@ impl Track {
             (Cause::Own, Role::Server) | (Cause::Peer, Role::Client) => Some(Outcome::Reset),
             (Cause::Unseen(why), _) => {
                 open.exchange.note(why);
+                open.exchange.end_inferred = true;
                 None
             }
         };

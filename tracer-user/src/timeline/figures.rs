@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     gpu::{Refine, Step},
-    stream::Exchange,
+    stream::{Exchange, reason},
 };
 
 /// Services whose GPU time is summed apart; the rest is one.
@@ -46,8 +46,12 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Of an exchange in which the process is the client; `None` where its begin was not seen.
+    /// Of an exchange in which the process is the client; `None` where its begin or its end was not
+    /// seen.
     pub fn of(exchange: &Exchange, service: &str) -> Option<Self> {
+        if exchange.incomplete.contains(&reason::END_NOT_SEEN) {
+            return None;
+        }
         let from_ns = Some(exchange.first_read.enter_ns).filter(|ns| *ns > 0)?;
         let to_ns = exchange.last_write.map_or(exchange.end_ns, |read| read.exit_ns);
         Some(Self {

@@ -211,6 +211,7 @@ impl Timelines {
             ProcFact::Descriptor { .. }
             | ProcFact::Watched { .. }
             | ProcFact::Shared { .. }
+            | ProcFact::Closed(_)
             | ProcFact::Paused { .. } => {}
         }
     }

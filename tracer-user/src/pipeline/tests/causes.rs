@@ -96,12 +96,6 @@ fn a_pipelined_request_waits_without_a_gpu_as_well() {
     assert_eq!(told(&timelines[1]), [(PhaseName::ThreadBusy, 20, ""), (PhaseName::Cpu, 30, "")]);
 }
 
-fn closed(time_ns: u64, fd: i32) -> Step {
-    let mut record = sample::close(time_ns, CONN);
-    sample::put(&mut record, offset_of!(socket::Close, fd), fd.to_le_bytes());
-    Step::Record(record)
-}
-
 #[test]
 fn a_request_given_up_is_walked_from_its_end() {
     let steps = [

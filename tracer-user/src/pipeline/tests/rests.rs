@@ -1,11 +1,14 @@
 //! Pauses, what is left out, and looks at threads.
 
 use super::*;
-use crate::intake::event::{Activity, Doing};
+use crate::intake::event::{Activity, Doing, Naming};
 
 const S: u64 = 1_000_000_000;
 /// `futex`, by number.
 const FUTEX: u32 = 202;
+
+/// The descriptor under which the connection's calls come. (`/proc` found it under another.)
+const NAMING: Naming = Naming { conn: CONN, pid: PID, fd: 7 };
 
 fn opened() -> Vec<Step> {
     vec![target(), server_connection(), moved(10 * MS, IoCall::Read, REQUEST), Step::Tick(20 * MS)]
@@ -27,6 +30,60 @@ fn a_pause_ends_what_is_open_and_says_so() {
     let first = out.first().expect("the request that was open");
     assert_eq!((first.incomplete.as_slice(), first.outcome), (&["paused"][..], None));
     assert_eq!(first.start_monotonic_ns + first.duration_ns, 30 * MS);
+}
+
+#[test]
+fn a_close_that_was_lost_leaves_no_request_open() {
+    let mut pipeline = Pipeline::new(start());
+    let mut out = Vec::new();
+    let lost = Losses { socket: 9, ..Losses::default() };
+    let steps = [opened(), vec![Step::Losses(30 * MS, lost), Step::Tick(2 * S)]].concat();
+    steps.iter().for_each(|step| pipeline.push(step.input(), &mut out));
+    let doubts = pipeline.doubtful(None, 8);
+    assert!(doubts.contains(&NAMING) && pipeline.open_count() == 1, "{doubts:?}");
+    let found = doubts.into_iter().map(|naming| Step::Fact(2 * S, ProcFact::Closed(naming)));
+    for step in found.chain([Step::Tick(4 * S)]) {
+        pipeline.push(step.input(), &mut out);
+    }
+    assert_eq!((pipeline.open_count(), pipeline.doubtful(None, 8).len()), (0, 0));
+    let [timeline] = out.as_slice() else { panic!("{} timelines", out.len()) };
+    assert_eq!(timeline.incomplete, ["end-not-seen", "lost-events"]);
+    assert_eq!((timeline.outcome, timeline.duration_ns, timeline.open), (None, 0, false));
+}
+
+#[test]
+fn a_dependency_whose_end_was_not_seen_has_no_duration() {
+    let mut pipeline = Pipeline::new(start());
+    let steps = |last: Step| [moved(10 * MS, IoCall::Write, REQUEST), last, Step::Tick(S)];
+    let mut asked = |last: Step| {
+        steps(last).iter().for_each(|step| pipeline.push(step.input(), &mut Vec::new()));
+        (pipeline.take_outgoing().len(), pipeline.doubtful(None, 8).len())
+    };
+    assert_eq!(asked(moved(30 * MS, IoCall::Read, RESPONSE)), (1, 0));
+    assert_eq!(asked(Step::Fact(30 * MS, ProcFact::Closed(NAMING))), (0, 0));
+}
+
+#[test]
+fn an_answer_waits_for_the_events_before_it() {
+    // The response, the close and the next connection of that number are still in the ring when the
+    // descriptor is looked at.
+    let mut steps = opened();
+    steps.extend([
+        Step::Losses(25 * MS, Losses { socket: 9, ..Losses::default() }),
+        Step::Fact(50 * MS, ProcFact::Closed(NAMING)),
+        moved(30 * MS, IoCall::Write, RESPONSE),
+        closed(35 * MS, NAMING.fd),
+        Step::Record(sample::io(40 * MS, CONN + 1, IoCall::Read, REQUEST, 0)),
+        Step::Tick(S),
+        Step::Record(sample::io(2 * S, CONN + 1, IoCall::Write, RESPONSE, 0)),
+        Step::Tick(4 * S),
+    ]);
+    let (out, open) = run(&steps);
+    assert!(open.is_empty());
+    let ends: Vec<_> = out.iter().map(|t| (t.outcome, t.duration_ns)).collect();
+    let ok = Some(Outcome::Ok);
+    assert_eq!(ends, [(ok, 20 * MS), (ok, 2 * S - 40 * MS)]);
+    assert!(out.iter().all(|t| !t.incomplete.contains(&"end-not-seen")));
 }
 
 #[test]

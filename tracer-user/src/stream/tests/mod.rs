@@ -1,5 +1,6 @@
 //! Servers and clients as their events show them.
 mod arrivals;
+mod doubts;
 mod ends;
 mod identity;
 mod losses;
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use super::exchange::reason;
 use super::*;
 use crate::intake::event::{
-    Descriptor, Direction, Event, Io, IoCall, Losses, ProcFact, Process, Socket, Tcp, What,
+    Descriptor, Direction, Event, Io, IoCall, Losses, Naming, ProcFact, Process, Socket, Tcp, What,
 };
 use crate::stream::Outcome;
 

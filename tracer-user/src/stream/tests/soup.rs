@@ -63,7 +63,7 @@ fn any_event() -> impl Strategy<Value = What> {
             _ => Tcp::Arrival { local, peer, bytes, srtt_us: 1 },
         })
     });
-    let rest = (0u8..8, 0u64..6, 0i32..4, pair).prop_map(|(kind, conn, fd, (local, peer))| {
+    let rest = (0u8..9, 0u64..6, 0i32..4, pair).prop_map(|(kind, conn, fd, (local, peer))| {
         let fact = |kind| What::Proc(ProcFact::Descriptor { pid: PID, fd, conn, kind });
         match kind {
             0 => What::Process(Process::Fork { child: PID + 1 }),
@@ -73,6 +73,7 @@ fn any_event() -> impl Strategy<Value = What> {
             4 => fact(Descriptor::Listener { local }),
             5 => fact(Descriptor::Unix { inode: 1, peer: 2 }),
             6 => fact(Descriptor::Other),
+            7 => What::Proc(ProcFact::Closed(Naming { conn, pid: PID, fd })),
             _ => fact(Descriptor::Tcp { local, peer, server: fd % 2 == 0 }),
         }
     });
@@ -143,6 +144,8 @@ proptest! {
             world.event(what);
             prop_assert!(world.streams.connections() <= 4);
             prop_assert!(world.streams.names.len() <= 5);
+            let doubts = world.streams.doubtful(None, 4);
+            prop_assert!(doubts.len() <= 4 && doubts.is_sorted());
             prop_assert_eq!(world.streams.open().count(), world.streams.shared.open);
             prop_assert!(world.streams.shared.open <= 8);
             prop_assert!(world.streams.tuples.sizes().0 <= 4 + 2 + 3);
