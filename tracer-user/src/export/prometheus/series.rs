@@ -70,7 +70,7 @@ impl Series {
 
     /// Counts a health check or a scrape.
     pub(super) fn check(&mut self, timeline: &Timeline, families: &Families) {
-        if start_is_known(timeline) {
+        if has_duration(timeline) {
             let to = &families.checks;
             ended(timeline, &self.labels, &mut self.checks, to);
         }
@@ -80,7 +80,7 @@ impl Series {
     pub(super) fn request(&mut self, timeline: &Timeline, families: &Families) {
         let labels = &self.labels;
         let service = || ServiceLabels { service: Arc::clone(&labels.service) };
-        if start_is_known(timeline) {
+        if has_duration(timeline) {
             ended(timeline, labels, &mut self.requests, &families.requests);
             for (name, ns) in by_phase(timeline) {
                 let Some(slot) = self.phases.get_mut(name as usize) else { continue };
@@ -91,10 +91,10 @@ impl Series {
                 };
                 kept(slot, &families.phases, phase).observe(seconds(ns));
             }
-            if let Some(chunks) = &timeline.chunks {
-                let first = kept(&mut self.first_chunk, &families.first_chunk, || labels.clone());
-                first.observe(seconds(chunks.first_offset_ns));
-            }
+        }
+        if let Some(chunks) = timeline.chunks.as_ref().filter(|_| start_is_known(timeline)) {
+            let first = kept(&mut self.first_chunk, &families.first_chunk, || labels.clone());
+            first.observe(seconds(chunks.first_offset_ns));
         }
         if let Some(chunks) = &timeline.chunks {
             let gaps = kept(&mut self.chunk_gaps, &families.chunk_gaps, || labels.clone());
@@ -112,10 +112,14 @@ impl Series {
     }
 }
 
-/// Where only an end was seen the rest is no duration.
 fn start_is_known(timeline: &Timeline) -> bool {
     let without = [reason::MID_REQUEST, reason::REQUEST_NOT_SEEN];
     !timeline.incomplete.iter().any(|why| without.contains(why))
+}
+
+/// Where only an end was seen, or none, what there is is no duration.
+fn has_duration(timeline: &Timeline) -> bool {
+    start_is_known(timeline) && !timeline.incomplete.contains(&reason::END_NOT_SEEN)
 }
 
 fn ended(

@@ -211,8 +211,8 @@ fn health_checks_and_scrapes_are_apart() {
 }
 
 #[test]
-fn where_the_start_is_not_known_there_is_no_duration() {
-    for why in [reason::MID_REQUEST, reason::REQUEST_NOT_SEEN] {
+fn where_the_start_or_the_end_is_not_known_there_is_no_duration() {
+    for why in [reason::MID_REQUEST, reason::REQUEST_NOT_SEEN, reason::END_NOT_SEEN] {
         let mut bench = Bench::new();
         let mut timeline = stream();
         (timeline.complete, timeline.incomplete) = (false, vec![why]);
@@ -220,7 +220,8 @@ fn where_the_start_is_not_known_there_is_no_duration() {
         let parsed = bench.parsed();
         assert_eq!(parsed.sum(&format!("{REQUESTS}_count"), &[]), 0.0);
         assert_eq!(parsed.sum("spanprobe_phase_duration_seconds_count", &[]), 0.0);
-        assert_eq!(parsed.sum("spanprobe_first_chunk_seconds_count", &[]), 0.0);
+        let first = if why == reason::END_NOT_SEEN { 1.0 } else { 0.0 };
+        assert_eq!(parsed.sum("spanprobe_first_chunk_seconds_count", &[]), first);
         assert_eq!(parsed.sum("spanprobe_chunk_gap_seconds_count", &[]), 2.0);
         assert_eq!(parsed.sum("spanprobe_timelines_total", &[r#""false""#]), 1.0);
     }
