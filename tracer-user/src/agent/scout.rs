@@ -2,8 +2,10 @@
 //! tells the kernel half and the pipeline what it found.
 
 mod descriptors;
+mod doubts;
 mod orders;
 
+pub use doubts::MAX_DOUBTS;
 pub use orders::{MAX_ORDERS, Order};
 
 use std::{

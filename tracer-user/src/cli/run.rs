@@ -28,11 +28,11 @@ use crate::{
         clock,
         drain::{Drain, Message, Sources},
         meter::Meter,
-        scout::{Equipment, MAX_ORDERS, Order, Scout, ScoutCounts},
+        scout::{Equipment, MAX_DOUBTS, MAX_ORDERS, Order, Scout, ScoutCounts},
         session,
     },
     cost::Measured,
-    intake::input::Input,
+    intake::{event::Naming, input::Input},
     nvml::sampler::{self, Sampler},
     pipeline::Pipeline,
     probe::{Availability, Probes, Settings, UprobeMode},
@@ -113,8 +113,20 @@ pub fn run(args: &RunArgs, record: Option<&RecordArgs>) -> anyhow::Result<ExitCo
     };
     let (out, notes, news) = (Vec::new(), Vec::new(), Vec::new());
     let feed = Feed { pipeline, recording, out, notes, news, ready: false };
-    let (orders, ready_said) = (VecDeque::new(), false);
-    Session { args, stop, view, outlets, resident, feed, live, sampler, orders, ready_said }.run()
+    Session {
+        args,
+        stop,
+        view,
+        outlets,
+        resident,
+        feed,
+        live,
+        sampler,
+        orders: VecDeque::new(),
+        doubted: None,
+        ready_said: false,
+    }
+    .run()
 }
 
 /// The threads, and what they share with this one.
@@ -254,6 +266,8 @@ struct Session<'a> {
     sampler: Option<Sampler>,
     /// What the scout has not taken yet.
     orders: VecDeque<Order>,
+    /// The last descriptor that was looked at because its close may have been lost.
+    doubted: Option<Naming>,
     ready_said: bool,
 }
 
@@ -398,6 +412,7 @@ impl Session<'_> {
     fn tell(&mut self) {
         self.resident.recorder.advance(clock::monotonic_ns());
         self.look();
+        self.check();
         if self.outlets.wants_rounds() {
             let pipeline = &self.feed.pipeline;
             self.outlets.round(&Round {
@@ -419,6 +434,16 @@ impl Session<'_> {
             let threads = carrying.iter().map(|carrier| (carrier.pid, carrier.tid)).collect();
             // A scout that is behind looks later.
             let _ = self.live.orders.try_send(Order::Look(threads));
+        }
+    }
+
+    /// Has descriptors looked at whose close may have been lost, some in each round.
+    fn check(&mut self) {
+        let doubts = self.feed.pipeline.doubtful(self.doubted, MAX_DOUBTS);
+        let Some(last) = doubts.last().copied() else { return };
+        // A scout that is behind looks later.
+        if self.live.orders.try_send(Order::Check(doubts)).is_ok() {
+            self.doubted = Some(last);
         }
     }
 

@@ -97,6 +97,14 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Whether the process's first thread has ended. The process may go on without it; but what `/proc`
+/// says of a process's descriptors is the first thread's, and of one that has ended, nothing.
+pub fn first_thread_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().next());
+    matches!(state, None | Some("Z" | "X"))
+}
+
 /// These processes' children, their children and so on, as they are now.
 pub fn descendants(of: &[u32]) -> Vec<u32> {
     let mut parents: Vec<(u32, u32)> =
@@ -237,6 +245,22 @@ mod tests {
     fn a_process_that_is_not_there_is_no_error() {
         assert_eq!(program(u32::MAX), None);
         assert!(descriptors(u32::MAX, &Sockets::of(u32::MAX)).is_err());
+    }
+
+    #[test]
+    fn a_first_thread_that_has_ended_is_known() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!first_thread_ended(child.id()));
+        child.kill().unwrap();
+        // It is not collected: as a process whose other threads go on, it stays in `/proc`.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !first_thread_ended(child.id()) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(exists(child.id()) && first_thread_ended(child.id()));
+        assert!(object(child.id(), 0).is_err());
+        child.wait().unwrap();
+        assert!(first_thread_ended(u32::MAX));
     }
 
     #[test]

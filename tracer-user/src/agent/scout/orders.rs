@@ -7,7 +7,7 @@ use tracer_ebpf::wire::policy::Setting;
 use super::{super::glance, Availability, Identities, Message, SharedMemory, Worker, process};
 use crate::{
     cost::{HEAD_BYTES, Level},
-    intake::event::ProcFact,
+    intake::event::{Naming, ProcFact},
 };
 
 /// Something to be done.
@@ -15,6 +15,8 @@ use crate::{
 pub enum Order {
     /// Look what these threads are in, `(process, thread)` each.
     Look(Vec<(u32, u32)>),
+    /// Look whether these descriptors still name these connections.
+    Check(Vec<Naming>),
     /// Let go of every probe.
     Pause,
     /// Attach again, and trace whom it was before, whom they have become, and whoever is wanted
@@ -51,6 +53,7 @@ impl Worker {
         while let Ok(order) = self.with.orders.try_recv() {
             match order {
                 Order::Look(threads) => self.look(&threads),
+                Order::Check(doubts) => self.check(&doubts),
                 Order::Pause => self.rest.by_hand = true,
                 Order::Resume => self.rest.by_hand = false,
                 Order::Shed(level) => self.shed(level),
