@@ -12,6 +12,8 @@ use common::{Needs, env, skipped};
 use e2e::child::Guard;
 use e2e::client::Client;
 use e2e::clock::{now_ns, until};
+use e2e::corpus::replay;
+use e2e::raw::Raw;
 use e2e::scratch::Scratch;
 use e2e::server::Server;
 use e2e::tracer::Tracer;
@@ -165,4 +167,94 @@ fn what_the_ring_cannot_hold_is_counted_and_said_of_those_it_touched() {
     assert_eq!(all, 200);
     assert!(bad <= 20, "{bad} of those before say that they were touched");
     assert_eq!(within(resumed_ns, u64::MAX).count(), after.requests.len());
+}
+
+/// The beginning of a request whose rest is [`REST`]: the server waits for it.
+const BEGUN: &[u8] = b"POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\nabc";
+const REST: &[u8] = b"defghij";
+/// Connections whose close is lost, that stay open, and that come later under the same numbers.
+const GONE: usize = 40;
+const KEPT: usize = 5;
+const LATER: usize = 10;
+
+#[test]
+fn requests_whose_close_was_lost_do_not_stay_open() {
+    let Some(env) = env(Needs::Nothing) else { return };
+    let scratch = Scratch::new("closes").unwrap();
+    let server = Server::threaded(&env, &scratch, false, &[]).unwrap();
+    let pid = server.pid();
+    let args = ["--pid", &pid.to_string(), "--ring-mib", "1"];
+    let mut tracer = Tracer::record(&env, &scratch, &args).unwrap();
+    let held = |what: &str, wanted: usize| {
+        until(what, SOON, || {
+            let held = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+            (held == wanted).then_some(())
+        })
+        .unwrap();
+    };
+    let open = |tracer: &Tracer, what: &str, wanted: usize| {
+        until(what, SOON, || {
+            let status = tracer.ask(&env, &["status"]).unwrap();
+            (status["open"].as_u64() == Some(wanted as u64)).then_some(())
+        })
+        .unwrap();
+    };
+    let connect = |count: usize| -> Vec<Raw<_>> {
+        (0..count).map(|_| Raw::connect(server.port()).unwrap()).collect()
+    };
+    let before = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let (mut kept, mut gone) = (connect(KEPT), connect(GONE));
+    kept.iter_mut().chain(&mut gone).for_each(|raw| raw.send(BEGUN).unwrap());
+    open(&tracer, "the requests", KEPT + GONE);
+
+    // The agent stands still while the ring fills, and so does not hear of what is closed then.
+    tracer.guard().signal(Signal::STOP);
+    let stopped_ns = now_ns();
+    let load = ["--connections", "4", "--requests", "3000", "--plan", "resp:4000"];
+    let flood = Client::run(&env, &scratch, &server.addr(), &load).unwrap();
+    flood.all_right().unwrap();
+    held("the flood's end", before + KEPT + GONE);
+    drop(gone);
+    held("that the server closes", before + KEPT);
+    let mut later = connect(LATER);
+    held("that it accepts others", before + KEPT + LATER);
+    tracer.guard().signal(Signal::CONT);
+
+    open(&tracer, "the end of those that are gone", KEPT);
+    let resumed_ns = now_ns();
+    for raw in &mut kept {
+        raw.send(REST).unwrap();
+        raw.response().unwrap();
+    }
+    for raw in &mut later {
+        raw.exchange("GET", "/healthz", b"").unwrap();
+    }
+    open(&tracer, "the end of all", 0);
+    let traced = tracer.stop().unwrap();
+    assert_eq!(traced.open.len(), 0, "{:#?}", traced.open);
+    let unseen = |t: &&e2e::timeline::Timeline| t.incomplete.iter().any(|w| w == "end-not-seen");
+    let of = |route: &str| -> Vec<_> {
+        traced.timelines.iter().filter(|t| t.route == route).cloned().collect()
+    };
+    let (echo, later) = (of("/echo"), of("/healthz"));
+    let begun = echo.iter().filter(|t| t.start_monotonic_ns < stopped_ns);
+    assert_eq!(begun.clone().count(), KEPT + GONE);
+    let ended: Vec<_> = begun.clone().filter(unseen).collect();
+    // A close is a small record: a few may find room in a ring that is full.
+    assert!(ended.len() > GONE / 2 && ended.len() <= GONE, "{} of {GONE}", ended.len());
+    for timeline in &ended {
+        assert!(timeline.incomplete.iter().any(|why| why == "lost-events"), "{timeline:#?}");
+        assert!(timeline.outcome.is_none() && timeline.end_ns() <= stopped_ns, "{timeline:#?}");
+    }
+    // What was there all the time, and what came after it, is touched by none of that.
+    let answered = begun.filter(|t| t.end_ns() >= resumed_ns);
+    assert_eq!(answered.filter(|t| t.status == Some(200)).count(), KEPT);
+    assert_eq!(later.len(), LATER);
+    assert!(later.iter().all(|t| t.status == Some(200) && t.complete), "{later:#?}");
+
+    let live = std::fs::read(&traced.jsonl).unwrap();
+    let session = traced.session_file.unwrap();
+    let again = replay(&env, &session, &scratch.file("again.jsonl")).unwrap();
+    assert!(live == again, "the replay differs");
+    server.finish().unwrap();
 }
