@@ -36,8 +36,11 @@ const PERIOD_NS: u64 = 20_000_000;
 const PERIOD_RESTING_NS: u64 = 500_000_000;
 /// Bytes of records in one message.
 const BATCH_BYTES: usize = 256 << 10;
-/// The programs' own statistics cost some file reads: every so many rounds.
+/// The programs' own statistics cost some file reads: every so many rounds, and fewer while so much
+/// comes that timelines are made early. They must not be made before a loss that touched them is
+/// known.
 const ROUNDS_PER_STATISTICS: u64 = 20;
+const ROUNDS_PER_STATISTICS_BUSY: u64 = 5;
 /// How often a round waits for a record that a program has begun and not finished: a preempted
 /// uprobe holds up everything behind it, and the round must not be called over before.
 const PATIENCE: u32 = 20;
@@ -120,6 +123,8 @@ struct Worker {
     counts: Arc<DrainCounts>,
     bytes: Vec<u8>,
     lens: Vec<u32>,
+    /// The last round had more than one batch.
+    busy: bool,
 }
 
 impl Drain {
@@ -146,6 +151,7 @@ impl Drain {
             counts: Arc::clone(&counts),
             bytes: Vec::new(),
             lens: Vec::new(),
+            busy: false,
         };
         let seen_stop = Arc::clone(&stop);
         let thread = thread::Builder::new().name("drain".into()).spawn(move || {
@@ -153,7 +159,9 @@ impl Drain {
             // One more round after the word to stop: what was traced until then is handed over.
             loop {
                 let last = seen_stop.load(Ordering::Acquire);
-                if worker.round(round % ROUNDS_PER_STATISTICS == 0 || last).is_none() || last {
+                let every =
+                    if worker.busy { ROUNDS_PER_STATISTICS_BUSY } else { ROUNDS_PER_STATISTICS };
+                if worker.round(round % every == 0 || last).is_none() || last {
                     break;
                 }
                 round += 1;
@@ -202,6 +210,7 @@ impl Worker {
             self.from.ring.gathering(|record| push(bytes, lens, record));
         }
         let mut patience = PATIENCE;
+        self.busy = false;
         loop {
             let (bytes, lens, asked) = (&mut self.bytes, &mut self.lens, &mut self.asked);
             let (errands, counts) = (&self.errands, &self.counts);
@@ -229,6 +238,7 @@ impl Worker {
             }
             // A full ring is many batches: what waits for the clock must not pile up meanwhile.
             self.come_to(last_ns, false)?;
+            self.busy = true;
         }
         if statistics {
             for message in self.from.log.read() {

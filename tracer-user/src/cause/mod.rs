@@ -42,8 +42,8 @@ use walk::FOLLOWED;
 
 use crate::{
     intake::event::{
-        Cuda, Direction, Event, IoCall, ProcFact, Process, Sched, SchedCall, Sleep, Socket,
-        Timeout, WaitCall, What,
+        Cuda, Direction, Event, IoCall, ProcFact, Process, Sched, SchedCall, Sleep, SleepState,
+        Socket, Timeout, WaitCall, What,
     },
     stream::{Exchange, Role},
 };
@@ -123,6 +123,8 @@ pub struct Causes {
     outgoing: HashMap<u32, VecDeque<Outgoing>>,
     /// When a thread last handed something to another.
     hands: HashMap<(u32, u32), u64>,
+    /// Threads that ever did.
+    handing: HashSet<u32>,
     /// The thread that last took something out of each pipe, `eventfd` or `socketpair`.
     takers: HashMap<u64, u32>,
     /// The thread that last put something in, with its process.
@@ -392,6 +394,10 @@ impl Causes {
             self.hands.clear();
         }
         self.hands.insert((edge.tid, tid), edge.at_ns);
+        if self.handing.len() >= MAX_ADDRESSES {
+            self.handing.clear();
+        }
+        self.handing.insert(edge.tid);
         let mark = Mark::Handed {
             from: edge.tid,
             object,
@@ -629,6 +635,25 @@ impl Causes {
             }
         }
         self.outgoing.retain(|_, list| !list.is_empty());
+    }
+
+    /// Whether a request that has ended is known for good: one thread read it and answered it,
+    /// between the two it waited for nobody, and it never handed anything to another. To be asked
+    /// when it ends.
+    pub fn ran_through(&self, exchange: &Exchange) -> bool {
+        let (reader, writer) = (exchange.readers.only(), exchange.writers.only());
+        let Some((tid, write)) =
+            reader.filter(|_| reader == writer).zip(exchange.last_write.as_ref())
+        else {
+            return false;
+        };
+        let Some(thread) = self.threads.get(&tid).filter(|thread| !thread.is_unknown()) else {
+            return false;
+        };
+        let mut sleeps = thread.sleeps(exchange.last_read.exit_ns, write.enter_ns);
+        !self.handing.contains(&tid)
+            && sleeps.all(|sleep| sleep.state == SleepState::Preempted)
+            && self.spins.before(tid, write.enter_ns).is_none()
     }
 
     /// The timeline of an exchange has been built.

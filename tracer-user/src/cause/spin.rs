@@ -139,7 +139,7 @@ impl Spins {
         }
         if !self.pollers.contains_key(&tid) {
             // One that only lets others go first is none.
-            if last_ns - first_ns < LEAST_STREAK_NS {
+            if last_ns.saturating_sub(first_ns) < LEAST_STREAK_NS {
                 return;
             }
             if self.pollers.len() >= MAX_POLLERS {
@@ -314,10 +314,13 @@ fn leads(streak: &Streak, poller: &Poller, thread: &Thread) -> Option<Edge> {
     let before = at.checked_sub(1).and_then(|at| poller.streaks.get(at));
     let off_ns = |from_ns: u64, to_ns: u64| -> u64 {
         let off = thread.sleeps(from_ns, to_ns);
-        off.map(|sleep| sleep.in_ns.min(to_ns).saturating_sub(sleep.out_ns.max(from_ns))).sum()
+        off.map(|sleep| sleep.in_ns.min(to_ns).saturating_sub(sleep.out_ns.max(from_ns)))
+            .fold(0, u64::saturating_add)
     };
     let late_ns = next.first_ns.saturating_sub(streak.until_ns);
-    if late_ns > SOON_NS && late_ns - off_ns(streak.until_ns, next.first_ns) > SOON_NS {
+    // Records of times that cannot be may overlap.
+    let ran_ns = late_ns.saturating_sub(off_ns(streak.until_ns, next.first_ns));
+    if ran_ns > SOON_NS {
         return None;
     }
     let woken_ns = thread
@@ -329,7 +332,7 @@ fn leads(streak: &Streak, poller: &Poller, thread: &Thread) -> Option<Edge> {
     let here_ns = next.first_ns.min(streak.until_ns);
     let span_ns = here_ns.saturating_sub(earliest_ns);
     let away = span_ns > 0 && off_ns(earliest_ns, here_ns) >= span_ns;
-    if asleep || away || next.first_ns - polled_ns < LEAST_WORK_NS {
+    if asleep || away || next.first_ns.saturating_sub(polled_ns) < LEAST_WORK_NS {
         return None;
     }
     let began_ns = before.map_or(woken_ns, |own| own.back_ns);

@@ -15,13 +15,13 @@ mod neighbours;
 mod now;
 mod service;
 pub mod tile;
+mod waiting;
 mod work;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use build::{Context, build};
 use compact_str::CompactString;
-use earliest::Earliest;
 use explain::{Answer, Explanation, Question};
 use figures::{Figures, Outgoing, Sums};
 use foldhash::HashMap;
@@ -30,6 +30,7 @@ use model::Timeline;
 use neighbours::Neighbours;
 use now::{Current, Looks};
 pub use service::service_name;
+use waiting::Waiting;
 use work::Work;
 
 use crate::{
@@ -38,18 +39,9 @@ use crate::{
     gpu::{Gpu, Out, Subject},
     intake::event::{Event, ProcFact},
     nvml::{History, Told},
-    room::give_back,
     stream::{Exchange, Role, Streams},
 };
 
-/// A timeline is built this long after the request's end, ns.
-pub const GRACE_NS: u64 = 1_000_000_000;
-/// While more requests wait than this, the oldest are built earlier: what is kept for them would
-/// otherwise grow with the server's rate.
-const CROWD: usize = 4_096;
-/// … but no earlier than this after their end, ns: what calls tell when they return is there, and
-/// items of work have been given to requests.
-const CROWDED_GRACE_NS: u64 = 300_000_000;
 /// GPU work is kept for requests that are open this long, ns.
 pub const HORIZON_NS: u64 = 30_000_000_000;
 /// Threads' records are kept this much longer where a request is asked for, ns: what its threads
@@ -57,8 +49,6 @@ pub const HORIZON_NS: u64 = 30_000_000_000;
 const EXPLAINED_NS: u64 = 5_000_000_000;
 /// Open requests whose threads are looked at, the oldest first.
 const MAX_WATCHED: usize = 16;
-/// Requests that wait for their grace to pass, at most.
-const MAX_PENDING: usize = 262_144;
 /// Connections whose last response is remembered.
 const MAX_ANSWERED: usize = 65_536;
 /// Processes remembered.
@@ -107,22 +97,14 @@ impl Process {
     }
 }
 
-/// A request that waits for its grace to pass.
-struct Waiting {
-    exchange: Box<Exchange>,
-    /// When the response before it on its connection was written, where that was after this
-    /// request's first byte was read (a pipelined one), else 0, ns.
-    after_ns: u64,
-}
-
 /// Requests waiting to become timelines, and what is needed for that.
 pub struct Timelines {
     realtime_offset_ns: i64,
     seed: [u8; 16],
     processes: BTreeMap<u32, Process>,
-    pending: VecDeque<Waiting>,
-    /// When the first bytes of those were read.
-    begins: Earliest,
+    /// Each with the time at which the response before it on its connection was written, where that
+    /// was after its first byte was read (a pipelined one), else 0, ns.
+    waiting: Waiting<(Box<Exchange>, u64)>,
     /// When the last response of each connection was written, ns.
     answered: HashMap<u64, u64>,
     losses: Losses,
@@ -148,8 +130,7 @@ impl Timelines {
             realtime_offset_ns,
             seed,
             processes: BTreeMap::new(),
-            pending: VecDeque::new(),
-            begins: Earliest::default(),
+            waiting: Waiting::default(),
             answered: HashMap::default(),
             losses: Losses::default(),
             gpus: History::default(),
@@ -310,8 +291,9 @@ impl Timelines {
         if process.cuda {
             process.neighbours.add(&exchange, after_ns);
         }
-        self.begins.add(exchange.first_read.exit_ns);
-        self.pending.push_back(Waiting { exchange, after_ns });
+        let straight = !process.cuda && self.causes.ran_through(&exchange);
+        let times_ns = (exchange.first_read.exit_ns, exchange.end_ns);
+        self.waiting.push(times_ns, (exchange, after_ns), straight);
     }
 
     /// Time has passed: builds what has had its grace.
@@ -323,30 +305,20 @@ impl Timelines {
         out: &mut Vec<Timeline>,
     ) {
         streams.open().for_each(|exchange| self.causes.on_exchange(exchange));
-        let grace_ns = |waiting| if waiting > CROWD { CROWDED_GRACE_NS } else { GRACE_NS };
-        let settled_ns = watermark_ns.saturating_sub(grace_ns(self.pending.len()));
+        let settled_ns = watermark_ns.saturating_sub(self.waiting.grace_ns());
         self.causes.advance(watermark_ns, settled_ns);
-        if self.pending.front().is_some_and(|first| first.exchange.end_ns <= settled_ns)
-            || self.pending.len() > MAX_PENDING
-        {
+        if self.waiting.is_due(watermark_ns) {
             self.note_open(streams);
         }
-        while let Some(first) = self.pending.front() {
-            let grace_ns = grace_ns(self.pending.len());
-            let in_time = first.exchange.end_ns.saturating_add(grace_ns) <= watermark_ns;
-            if !in_time && self.pending.len() <= MAX_PENDING {
-                break;
-            }
+        while let Some(((exchange, after_ns), in_time)) = self.waiting.pop(watermark_ns) {
             self.counts.early += u64::from(!in_time);
-            let Some(Waiting { exchange, after_ns }) = self.pending.pop_front() else { break };
-            self.begins.take();
             self.counts.built += 1;
             let timeline = self.build(&exchange, after_ns, None, gpu);
             self.ask(&timeline, &exchange, after_ns, None, gpu);
             out.push(timeline);
             self.causes.forget_exchange(exchange.id);
         }
-        give_back(&mut self.pending);
+        self.waiting.give_back();
         self.losses.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
         self.blind.forget_before(watermark_ns.saturating_sub(2 * HORIZON_NS));
         let keep_from = self.needed_from(watermark_ns, streams);
@@ -363,7 +335,8 @@ impl Timelines {
     /// Work that ended before this time belongs to no request that is open or waits.
     fn needed_from(&mut self, watermark_ns: u64, streams: &Streams) -> u64 {
         let open = streams.open().map(|exchange| exchange.first_read.exit_ns);
-        let first = open.chain(self.begins.get()).min().unwrap_or(watermark_ns).min(watermark_ns);
+        let first =
+            open.chain(self.waiting.begin_ns()).min().unwrap_or(watermark_ns).min(watermark_ns);
         let horizon = watermark_ns.saturating_sub(HORIZON_NS);
         if first < horizon && watermark_ns != u64::MAX {
             self.horizon_ns = horizon;

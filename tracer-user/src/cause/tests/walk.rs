@@ -410,6 +410,27 @@ fn a_wake_by_way_of_an_own_thread_that_another_process_woke_is_elsewhere() {
 }
 
 #[test]
+fn who_waits_for_nobody_and_hands_nothing_over_ran_through() {
+    // Here a thread of its own serves, and reads no others' bytes.
+    let served = |meanwhile: &dyn Fn(&mut World)| {
+        let mut world = World::default();
+        world.off_cpu(LOOP, slept(90 * MS, 95 * MS, 95 * MS, by(0, SchedCall::None, 0)));
+        let exchange = read(&mut world, 1, 100);
+        meanwhile(&mut world);
+        let exchange = answer(&mut world, &exchange, 122);
+        world.causes.ran_through(&exchange)
+    };
+    assert!(served(&|_| {}));
+    let preempted = Sleep {
+        state: SleepState::Preempted,
+        ..slept(105 * MS, 106 * MS, 107 * MS, by(0, SchedCall::None, 0))
+    };
+    assert!(served(&|world| world.off_cpu(LOOP, preempted)));
+    assert!(!served(&|world| tell_loop(world, A, 103, 120)), "it waited");
+    assert!(!served(&|world| hand_over(world, A, 90, 101)), "it handed something over");
+}
+
+#[test]
 fn an_event_loop_that_serves_others() {
     let mut world = server();
     let exchange = read(&mut world, 1, 100);
