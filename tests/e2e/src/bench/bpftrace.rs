@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rustix::process::Signal;
 
+use super::throughput::Attached;
 use crate::child::Guard;
 use crate::clock::until;
 use crate::probes::inserted;
@@ -40,6 +41,32 @@ impl Counting {
         self.guard.signal(Signal::INT);
         self.guard.wait(Duration::from_secs(60))?;
         gone(self.pid)
+    }
+}
+
+/// Programs that do nothing, at the tracepoints that every tracer of system calls and of the scheduler
+/// needs.
+pub struct Empty(Guard);
+
+impl Empty {
+    /// Starts it, and waits until it is attached.
+    pub fn start() -> Result<Self> {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let program = "tracepoint:raw_syscalls:sys_enter { } tracepoint:raw_syscalls:sys_exit { } \
+                       tracepoint:sched:sched_switch { } tracepoint:sched:sched_waking { } \
+                       interval:ms:100 { printf(\"attached\\n\"); }";
+        let mut command = Command::new("bpftrace");
+        let guard = Guard::spawn("bpftrace", command.args(["-e", program]))?;
+        while guard.next_out("that it is attached", PATIENCE)?.trim() != "attached" {}
+        Ok(Self(guard))
+    }
+}
+
+impl Attached for Empty {
+    fn detach(mut self) -> Result<()> {
+        self.0.signal(Signal::INT);
+        self.0.wait(Duration::from_secs(60))?;
+        Ok(())
     }
 }
 

@@ -21,18 +21,30 @@ const NGINX: f64 = 0.60;
 const SECONDS: &str = "2";
 const INFER: &str = r#"json:/infer:{"launches":5,"kernel_ns":20000,"reply":200}"#;
 
+/// What a measurement is made with, and without.
+pub(super) trait Attached {
+    /// Takes it away again.
+    fn detach(self) -> Result<()>;
+}
+
+impl Attached for Tracer {
+    fn detach(self) -> Result<()> {
+        self.stop().map(drop)
+    }
+}
+
 /// What is measured with and without, alternating which comes first.
-pub(super) fn pairs<T>(
+pub(super) fn pairs<T, A: Attached>(
     alternations: usize,
     mut measure: impl FnMut() -> Result<T>,
-    mut attach: impl FnMut() -> Result<Tracer>,
+    mut attach: impl FnMut() -> Result<A>,
 ) -> Result<Vec<(T, T)>> {
     let mut pairs = Vec::new();
     for round in 0..alternations {
         let first = if round % 2 == 1 { Some(measure()?) } else { None };
         let tracer = attach()?;
         let traced = measure()?;
-        tracer.stop()?;
+        tracer.detach()?;
         pairs.push((traced, first.map_or_else(&mut measure, Ok)?));
     }
     Ok(pairs)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 
+use super::bpftrace::{self, Empty};
 use super::throughput::{pairs, ratios};
 use super::verdict::Verdict;
 use super::{Args, Results};
@@ -48,7 +49,7 @@ impl PingPong {
     }
 }
 
-/// The part `unrelated`: a byte handed to and fro wherever the kernel puts the two threads, on two
+/// The part `unrelated`, beside it the same with programs that do nothing in place of spanprobe's: a byte handed to and fro wherever the kernel puts the two threads, on two
 /// processors, and on one; and a server on a socket.
 pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     let scratch = Scratch::new("unrelated")?;
@@ -66,6 +67,20 @@ pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
         let without = pairs.iter().map(|(_, without)| without.cpu_ns);
         let cpu = json!({ "extra": Interval::of(more), "without": Interval::of(without) });
         figures.insert(format!("{name}_cpu_ns"), cpu);
+    }
+    let peer = bpftrace::version();
+    for (name, pinned) in WAYS.into_iter().filter(|_| peer.is_some()) {
+        let mut untraced = PingPong::start(pinned)?;
+        let pairs = pairs(args.alternations, || untraced.round(), Empty::start)?;
+        let ratios: Vec<f64> =
+            pairs.iter().map(|(with, without)| with.rate / without.rate).collect();
+        let interval = Interval::of(ratios);
+        if let Some(Interval { median, low, high, .. }) = interval {
+            results.note(format!(
+                "{name} beside programs that do nothing: {median:.3} ({low:.3}–{high:.3})"
+            ));
+        }
+        figures.insert(format!("{name}_empty"), json!({ "ratio": interval }));
     }
     let other = Server::threaded(env, &scratch, false, &[])?;
     let load = ["--connections", "1", "--for", "2", "--plan", "healthz"];
