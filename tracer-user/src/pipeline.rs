@@ -22,7 +22,7 @@ use crate::{
         self,
         watch::{Change, Watch},
     },
-    stream::{self, Flow, Streams},
+    stream::{self, Flow, FlowKind, Streams},
     timeline::{
         Timelines,
         explain::Answer,
@@ -452,17 +452,28 @@ impl Pipeline {
 
     /// Why no request has been seen although processes are traced.
     pub fn why_nothing(&self) -> String {
-        let unparsed: Vec<String> = self
-            .health()
-            .unparsed
-            .iter()
-            .map(|flow| {
-                format!("{} ({} bytes in, {} out)", flow.kind, flow.bytes_in, flow.bytes_out)
-            })
-            .collect();
-        if !unparsed.is_empty() {
-            let list = unparsed.join(", ");
-            return format!("no request seen yet: the traffic is not HTTP/1 in the clear: {list}");
+        let mut kinds: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for flow in self.health().unparsed {
+            let (bytes_in, bytes_out) = kinds.entry(flow.kind).or_default();
+            *bytes_in = bytes_in.saturating_add(flow.bytes_in);
+            *bytes_out = bytes_out.saturating_add(flow.bytes_out);
+        }
+        if !kinds.is_empty() {
+            // Only these are what clients may have sent; processes of a server talk to each other in
+            // their own ways before any client comes.
+            let hidden = [FlowKind::Tls, FlowKind::Http2];
+            let why = if hidden.iter().any(|kind| kinds.contains_key(kind.as_str())) {
+                "some of the traffic is not HTTP/1 in the clear"
+            } else {
+                "what was seen is something else"
+            };
+            let list: Vec<String> = kinds
+                .iter()
+                .map(|(kind, (bytes_in, bytes_out))| {
+                    format!("{kind} ({bytes_in} bytes in, {bytes_out} out)")
+                })
+                .collect();
+            return format!("no request seen yet; {why}: {}", list.join(", "));
         }
         if self.families.socket > 0 {
             return "no request seen yet: sockets are in use, but no request has begun and ended \

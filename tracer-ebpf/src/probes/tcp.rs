@@ -6,7 +6,7 @@ use tracer_ebpf::wire::{
     loss::Loss,
     offsets::Field,
     socket::SockAddr,
-    tcp::{Arrival, Retransmit, TCP_CLOSE, TCP_ESTABLISHED, TcpState},
+    tcp::{Arrival, Retransmit, TCP_CLOSE, TCP_ESTABLISHED, TCP_LISTEN, TcpState},
 };
 
 use super::process::field;
@@ -103,7 +103,7 @@ fn address(
     Some(SockAddr { addr, family, port, pad: [0; 4] })
 }
 
-/// `sock:inet_sock_set_state`: a handshake ended, or a connection is gone.
+/// `sock:inet_sock_set_state`: a handshake ended, a connection is gone, or somebody listens.
 #[tracepoint]
 pub fn inet_sock_set_state(ctx: TracePointContext) -> u32 {
     try_inet_sock_set_state(&ctx);
@@ -117,7 +117,7 @@ fn try_inet_sock_set_state(ctx: &TracePointContext) -> Option<()> {
         return None;
     }
     let new_state = field::<u32>(ctx, Field::StateNew)?;
-    if new_state != TCP_ESTABLISHED && new_state != TCP_CLOSE {
+    if !matches!(new_state, TCP_ESTABLISHED | TCP_CLOSE | TCP_LISTEN) {
         return None;
     }
     let family = field::<u16>(ctx, Field::StateFamily)?;

@@ -57,3 +57,5 @@ pub const TCP_ESTABLISHED: u32 = 1;
 pub const TCP_SYN_RECV: u32 = 3;
 /// `TCP_CLOSE`.
 pub const TCP_CLOSE: u32 = 7;
+/// `TCP_LISTEN`.
+pub const TCP_LISTEN: u32 = 10;

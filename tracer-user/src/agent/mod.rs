@@ -7,6 +7,7 @@ pub mod drain;
 mod glance;
 mod identities;
 pub mod meter;
+mod pace;
 pub mod scout;
 pub mod session;
 mod shared_memory;

@@ -27,6 +27,7 @@ use super::{
     clock::monotonic_ns,
     drain::{DrainCounts, Message},
     identities::Identities,
+    pace::Pace,
     shared_memory::SharedMemory,
 };
 use crate::{
@@ -44,9 +45,8 @@ use crate::{
     probe::{Availability, Coverage, Door, LibraryKey, ProbeError, Probes, api_of},
 };
 
-/// How often ports are looked at where processes are chosen by port, and targets whose end the
-/// kernel did not tell.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often it is asked whether something has been ordered.
+const TURN: Duration = Duration::from_millis(250);
 /// Library files that could not be hooked, so that none is tried again for each process.
 const MAX_FAILED: usize = 1_024;
 
@@ -101,6 +101,8 @@ struct Worker {
     /// Limitations that were named: each is once.
     named: HashSet<&'static str>,
     rest: orders::Rest,
+    /// When to look around.
+    pace: Pace,
     counts: Arc<ScoutCounts>,
 }
 
@@ -123,23 +125,26 @@ impl Scout {
             failed_libraries: HashSet::new(),
             named: HashSet::new(),
             rest: orders::Rest::default(),
+            pace: Pace::new(Instant::now()),
             counts: Arc::clone(&counts),
         };
         let seen_stop = Arc::clone(&stop);
         let thread = thread::Builder::new().name("scout".into()).spawn(move || {
             worker.begin();
-            let mut looked = Instant::now();
+            worker.pace.looked(Instant::now(), Duration::ZERO);
             while !seen_stop.load(Ordering::Acquire) {
-                match worker.with.errands.recv_timeout(LOOK_EVERY) {
+                let turn = TURN.min(worker.pace.left(Instant::now()));
+                match worker.with.errands.recv_timeout(turn) {
                     Ok(errand) => worker.run(errand),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
                 worker.obey();
                 // Not only when it is quiet: on a busy machine errands never cease.
-                if looked.elapsed() >= LOOK_EVERY {
+                let began = Instant::now();
+                if worker.pace.left(began).is_zero() {
                     worker.look_around();
-                    looked = Instant::now();
+                    worker.pace.looked(Instant::now(), began.elapsed());
                 }
             }
         })?;
@@ -201,6 +206,11 @@ impl Worker {
             Errand::Descriptor { pid, fd, conn } => self.look_up(pid, fd, conn),
             Errand::Closed { conn } => self.drop_policy(conn),
             Errand::Listener { pid, fd } => self.look_up_listener(pid, fd),
+            Errand::Listening { port } => {
+                if self.with.selectors.ports.contains(&port) {
+                    self.pace.hurry();
+                }
+            }
             Errand::Exec { pid } => self.exec(pid),
             Errand::Mapped { pid } => self.mapped(pid),
             Errand::Forked { parent, child } => self.forked(parent, child),
@@ -238,7 +248,8 @@ impl Worker {
         self.told("arrivals on a port will not be seen", |door| door.watch_port(port));
     }
 
-    /// What the kernel does not tell: new listeners on wanted ports, and processes that are gone.
+    /// What the kernel half tells of only as long as nothing is lost: new listeners on wanted ports,
+    /// and processes that are gone.
     fn look_around(&mut self) {
         if self.rest.resting {
             self.targets.retain(|pid, _| process::exists(*pid));

@@ -34,7 +34,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             && now_ns.saturating_sub(viewed_ns) >= VIEW_EVERY_NS
         {
             viewed_ns = now_ns;
-            let open = if view.wants_open() { pipeline.open() } else { Vec::new() };
+            let open = if view.wants_open(now_ns) { pipeline.open() } else { Vec::new() };
             view.tick(now_ns, &open, &pipeline.health());
         }
         if view.is_closed() {

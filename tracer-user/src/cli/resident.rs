@@ -131,6 +131,9 @@ impl Resident {
     /// Probes were let go of, or attached again. The line of the event log for it.
     pub fn rests(&mut self, resting: bool, present: &Present<'_>) -> (Kind, &'static str) {
         self.resting = resting;
+        if !resting {
+            self.governor.settle();
+        }
         for asked in std::mem::take(&mut self.waiting) {
             asked.answer(&self.status(present));
         }

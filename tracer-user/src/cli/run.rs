@@ -357,8 +357,10 @@ impl Session<'_> {
         for note in self.outlets.notes() {
             self.view.note(&note);
         }
-        let open = if self.view.wants_open() { self.feed.pipeline.open() } else { Vec::new() };
-        self.view.tick(clock::monotonic_ns(), &open, &self.feed.pipeline.health());
+        let now_ns = clock::monotonic_ns();
+        let open =
+            if self.view.wants_open(now_ns) { self.feed.pipeline.open() } else { Vec::new() };
+        self.view.tick(now_ns, &open, &self.feed.pipeline.health());
     }
 
     /// Takes what the agent's own threads say of themselves, and answers those who ask.

@@ -94,9 +94,9 @@ impl View {
         }
     }
 
-    /// Whether this view wants open requests at each tick.
-    pub fn wants_open(&self) -> bool {
-        self.live.is_some()
+    /// Whether this view wants open requests at the tick at this time.
+    pub fn wants_open(&self, now_ns: u64) -> bool {
+        self.live.as_ref().is_some_and(|live| live.wants_open(now_ns))
     }
 
     /// Moves on; call it a few times per second.

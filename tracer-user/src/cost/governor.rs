@@ -1,12 +1,15 @@
-//! Costs in, a level out. It sheds quickly and gives back slowly, and the more slowly the more often
-//! giving back was wrong.
+//! Costs in, a level out. It sheds where tracing costs too much for long, never for a moment's work,
+//! and gives back slowly, and the more slowly the more often giving back was wrong.
 
 use super::Level;
 
-/// Readings above the limit, one after the other, after which more is left out.
+/// What attaching costs is no news: nothing is judged before so much time has passed since, s.
+const SETTLING_S: f64 = 5.0;
+/// Readings above the limit, one after the other, and the time that they cover together, s, after
+/// which more is left out. One reading can be a moment's work: of what the programs cost it holds
+/// the tenth of its time that was measured.
 const SHED_AFTER: u32 = 2;
-/// A reading above this many times the limit counts as that many.
-const AT_ONCE: f64 = 2.0;
+const SHED_AFTER_S: f64 = 5.0;
 /// Below this part of the limit there may be room for more.
 const ROOM: f64 = 0.5;
 /// Readings with room, one after the other, after which less is left out.
@@ -21,6 +24,8 @@ pub struct Reading {
     pub cores: f64,
     /// Processors of the machine.
     pub machine: f64,
+    /// The time that it covers, s.
+    pub over_s: f64,
 }
 
 /// What a reading led to.
@@ -40,7 +45,10 @@ pub struct Governor {
     /// Part of the machine's processors, 0 to 1; 0: no budget.
     budget: f64,
     level: Level,
+    /// Time since something was attached, s.
+    settled_s: f64,
     above: u32,
+    above_s: f64,
     with_room: u32,
     return_after: u32,
     /// Something was given back, and it has not been seen yet whether that was right.
@@ -53,7 +61,9 @@ impl Governor {
         Self {
             budget: percent / 100.0,
             level: Level::Everything,
+            settled_s: 0.0,
             above: 0,
+            above_s: 0.0,
             with_room: 0,
             return_after: RETURN_AFTER,
             on_trial: false,
@@ -79,17 +89,24 @@ impl Governor {
     pub fn judge(&mut self, reading: Reading) -> Verdict {
         let limit = self.budget * reading.machine;
         // A machine without processors, or a reading that is no number, says nothing.
-        let says_something = limit > 0.0 && reading.cores.is_finite();
+        let says_something = limit > 0.0 && reading.cores.is_finite() && reading.over_s.is_finite();
         if !self.has_budget() || !says_something {
+            return Verdict::Stay;
+        }
+        // A reading counts that began when all was quiet again.
+        let settling = self.settled_s < SETTLING_S;
+        self.settled_s += reading.over_s.max(0.0);
+        if settling {
             return Verdict::Stay;
         }
         if reading.cores > limit {
             self.with_room = 0;
-            let at_once = reading.cores > limit * AT_ONCE;
-            self.above = if at_once { SHED_AFTER } else { self.above + 1 };
-            return if self.above >= SHED_AFTER { self.shed() } else { Verdict::Stay };
+            self.above += 1;
+            self.above_s += reading.over_s;
+            let sustained = self.above >= SHED_AFTER && self.above_s >= SHED_AFTER_S;
+            return if sustained { self.shed() } else { Verdict::Stay };
         }
-        self.above = 0;
+        (self.above, self.above_s) = (0, 0.0);
         if reading.cores > limit * ROOM {
             self.with_room = 0;
             return Verdict::Stay;
@@ -108,12 +125,19 @@ impl Governor {
         }
         self.with_room = 0;
         self.on_trial = true;
+        self.settle();
         self.level = self.level.less();
         Verdict::Return(self.level)
     }
 
+    /// Something is attached now: what that costs does not count.
+    pub fn settle(&mut self) {
+        self.settled_s = 0.0;
+        (self.above, self.above_s) = (0, 0.0);
+    }
+
     fn shed(&mut self) -> Verdict {
-        self.above = 0;
+        (self.above, self.above_s) = (0, 0.0);
         if std::mem::take(&mut self.on_trial) {
             self.return_after = (self.return_after * 2).min(RETURN_AFTER_AT_MOST);
         }
@@ -133,7 +157,12 @@ mod tests {
     use super::*;
 
     fn reading(cores: f64) -> Reading {
-        Reading { cores, machine: 2.0 }
+        Reading { cores, machine: 2.0, over_s: 10.0 }
+    }
+
+    /// A governor that has settled.
+    fn settled(percent: f64) -> Governor {
+        Governor { settled_s: SETTLING_S, ..Governor::new(percent) }
     }
 
     /// Levels after each of so many readings, where each level costs what `costs` says.
@@ -159,14 +188,54 @@ mod tests {
     }
 
     #[test]
-    fn one_reading_a_little_above_is_forgiven_one_far_above_is_not() {
-        let mut governor = Governor::new(1.0);
-        assert_eq!(governor.judge(reading(0.021)), Verdict::Stay);
-        assert_eq!(governor.judge(reading(0.015)), Verdict::Stay);
+    fn one_reading_above_is_forgiven_however_far_two_are_not() {
+        let mut governor = settled(1.0);
+        for cores in [0.021, 1.0] {
+            assert_eq!(governor.judge(reading(cores)), Verdict::Stay);
+            assert_eq!(governor.judge(reading(0.015)), Verdict::Stay);
+        }
         assert_eq!(governor.judge(reading(0.021)), Verdict::Stay);
         assert_eq!(governor.judge(reading(0.041)), Verdict::Shed(Level::Heads));
-        assert_eq!(governor.judge(reading(0.021)), Verdict::Stay);
-        assert_eq!(governor.judge(reading(0.021)), Verdict::Shed(Level::NoScheduler));
+        assert_eq!(governor.judge(reading(1.0)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(1.0)), Verdict::Shed(Level::NoScheduler));
+    }
+
+    #[test]
+    fn what_lasts_a_moment_is_forgiven_however_often_it_is_measured() {
+        let mut governor = settled(1.0);
+        let short = Reading { over_s: 1.0, ..reading(1.0) };
+        for _ in 0..4 {
+            assert_eq!(governor.judge(short), Verdict::Stay);
+        }
+        assert_eq!(governor.judge(short), Verdict::Shed(Level::Heads));
+    }
+
+    #[test]
+    fn attaching_is_not_judged() {
+        // As it comes: a second with all of the attaching in it, then stretches of ten.
+        let mut governor = Governor::new(1.0);
+        assert_eq!(governor.judge(Reading { over_s: 1.0, ..reading(0.4) }), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.1)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.1)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.1)), Verdict::Shed(Level::Heads));
+        governor.settle();
+        assert_eq!(governor.judge(reading(0.1)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.1)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(0.1)), Verdict::Shed(Level::NoScheduler));
+    }
+
+    #[test]
+    fn what_is_given_back_is_attached_first() {
+        let mut governor = settled(1.0);
+        for _ in 0..2 {
+            let _ = governor.judge(reading(0.1));
+        }
+        while governor.judge(reading(0.001)) == Verdict::Stay {}
+        assert_eq!(governor.level(), Level::Everything);
+        // The first holds what attaching cost.
+        assert_eq!(governor.judge(reading(1.0)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(1.0)), Verdict::Stay);
+        assert_eq!(governor.judge(reading(1.0)), Verdict::Shed(Level::Heads));
     }
 
     #[test]
@@ -177,8 +246,10 @@ mod tests {
 
     #[test]
     fn what_was_shed_comes_back_when_there_is_room() {
-        let mut governor = Governor::new(1.0);
-        governor.judge(reading(0.1));
+        let mut governor = settled(1.0);
+        for _ in 0..2 {
+            let _ = governor.judge(reading(0.1));
+        }
         for _ in 1..RETURN_AFTER {
             assert_eq!(governor.judge(reading(0.001)), Verdict::Stay);
         }
@@ -229,9 +300,11 @@ mod tests {
         }
 
         #[test]
-        fn no_number_upsets_it(cores in any::<f64>(), machine in any::<f64>(), p in any::<f64>()) {
-            let mut governor = Governor::new(p);
-            governor.judge(Reading { cores, machine });
+        fn no_number_upsets_it(
+            cores in any::<f64>(), machine in any::<f64>(), over_s in any::<f64>(), p in any::<f64>(),
+        ) {
+            let mut governor = settled(p);
+            governor.judge(Reading { cores, machine, over_s });
         }
     }
 }

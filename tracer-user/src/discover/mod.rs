@@ -3,9 +3,11 @@
 pub mod attach_point;
 pub mod binary;
 pub mod container;
+mod diag;
 pub mod driver;
 pub mod elf;
 pub mod kernel;
+pub mod listeners;
 pub mod maps;
 pub mod object;
 pub mod process;

@@ -6,8 +6,8 @@ use glob::Pattern;
 
 use super::{
     container::{self, Container, Wanted},
+    listeners::listeners,
     process::{self, Program, is_cuda_driver},
-    sockets::Sockets,
 };
 
 /// What the user asked for. A process is wanted when any of the selectors names it; its forked
@@ -93,8 +93,7 @@ impl Selectors {
         if self.ports.is_empty() {
             return HashSet::new();
         }
-        let sockets = Sockets::of(std::process::id());
-        self.ports.iter().flat_map(|port| sockets.listeners(*port)).collect()
+        listeners(&self.ports)
     }
 }
 

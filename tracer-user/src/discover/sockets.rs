@@ -22,12 +22,8 @@ pub struct Sockets {
 impl Sockets {
     /// Reads the tables.
     pub fn of(pid: u32) -> Self {
-        let mut found = Self::default();
+        let mut found = Self::of_tcp(pid);
         let Ok(process) = open(pid) else { return found };
-        // A kernel without IPv6 has no second table.
-        for table in [process.tcp(), process.tcp6()] {
-            table.unwrap_or_default().iter().for_each(|entry| found.add(entry));
-        }
         match unix_peers(pid) {
             Ok(peers) => found.unix = peers,
             Err(reason) => {
@@ -35,6 +31,17 @@ impl Sockets {
                 found.unix = table.iter().map(|entry| (entry.inode, 0)).collect();
                 found.peers_unknown = Some(reason.to_string());
             }
+        }
+        found
+    }
+
+    /// Reads the tables of TCP sockets alone.
+    pub fn of_tcp(pid: u32) -> Self {
+        let mut found = Self::default();
+        let Ok(process) = open(pid) else { return found };
+        // A kernel without IPv6 has no second table.
+        for table in [process.tcp(), process.tcp6()] {
+            table.unwrap_or_default().iter().for_each(|entry| found.add(entry));
         }
         found
     }

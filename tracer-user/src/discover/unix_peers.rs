@@ -9,20 +9,17 @@ use std::{
     thread,
 };
 
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
 use netlink_packet_sock_diag::{
     SockDiagMessage,
     unix::{ShowFlags, StateFlags, UnixRequest},
 };
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
+use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::diag::ask;
 
 /// Sockets of a namespace that are taken; the rest is not followed.
 const MAX_SOCKETS: usize = 1 << 20;
-/// Bytes of one answer: the kernel fills at most 32 KiB.
-const ANSWER_BYTES: usize = 32 << 10;
 
 /// The Unix sockets of the process's network namespace: their inodes, and each one's peer, 0 where
 /// it has none.
@@ -31,7 +28,7 @@ const ANSWER_BYTES: usize = 32 << 10;
 /// Where the namespace cannot be entered (that takes `CAP_SYS_ADMIN` unless it is our own), or the
 /// kernel was built without `CONFIG_UNIX_DIAG`.
 pub fn unix_peers(pid: u32) -> io::Result<HashMap<u64, u64>> {
-    ask(&socket_in_namespace_of(pid)?)
+    peers(&socket_in_namespace_of(pid)?)
 }
 
 /// A socket belongs to the namespace in which it was made. So a thread of its own goes there, makes
@@ -49,61 +46,24 @@ fn socket_in_namespace_of(pid: u32) -> io::Result<Socket> {
     visit.join().map_err(|_| io::Error::other("the thread that went there failed"))?
 }
 
-fn ask(socket: &Socket) -> io::Result<HashMap<u64, u64>> {
-    socket.connect(&SocketAddr::new(0, 0))?;
-    socket.send(&request(), 0)?;
-    let mut peers = HashMap::new();
-    loop {
-        let mut bytes = Vec::with_capacity(ANSWER_BYTES);
-        socket.recv(&mut bytes, 0)?;
-        if bytes.is_empty() || take(&bytes, &mut peers)? {
-            return Ok(peers);
-        }
-    }
-}
-
-fn request() -> Vec<u8> {
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    let question = UnixRequest {
+fn peers(socket: &Socket) -> io::Result<HashMap<u64, u64>> {
+    let question = SockDiagMessage::UnixRequest(UnixRequest {
         // Sockets in every state: those of a pair, and those that wait to be connected.
         state_flags: StateFlags::from_bits_retain(u32::MAX),
         inode: 0,
         show_flags: ShowFlags::PEER,
         cookie: [0; 8],
-    };
-    let mut message =
-        NetlinkMessage::new(header, NetlinkPayload::from(SockDiagMessage::UnixRequest(question)));
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    bytes
-}
-
-/// Takes the sockets out of one answer; `true` where it was the last.
-fn take(mut bytes: &[u8], peers: &mut HashMap<u64, u64>) -> io::Result<bool> {
-    while !bytes.is_empty() {
-        let message =
-            NetlinkMessage::<SockDiagMessage>::deserialize(bytes).map_err(io::Error::other)?;
-        match message.payload {
-            NetlinkPayload::InnerMessage(SockDiagMessage::UnixResponse(socket))
-                if peers.len() < MAX_SOCKETS =>
-            {
-                let peer = socket.peer().unwrap_or(0);
-                peers.insert(u64::from(socket.header.inode), u64::from(peer));
-            }
-            NetlinkPayload::Error(error) => return Err(error.to_io()),
-            NetlinkPayload::Done(done) if done.code != 0 => {
-                return Err(io::Error::from_raw_os_error(done.code.saturating_neg()));
-            }
-            NetlinkPayload::Done(_) => return Ok(true),
-            _ => {}
+    });
+    let mut peers = HashMap::new();
+    ask(socket, question, &mut |answer| {
+        if let SockDiagMessage::UnixResponse(socket) = answer
+            && peers.len() < MAX_SOCKETS
+        {
+            let peer = socket.peer().unwrap_or(0);
+            peers.insert(u64::from(socket.header.inode), u64::from(peer));
         }
-        // Messages begin at multiples of four bytes.
-        let len = (message.header.length as usize).next_multiple_of(4);
-        bytes = bytes.get(len..).unwrap_or_default();
-    }
-    Ok(false)
+    })?;
+    Ok(peers)
 }
 
 #[cfg(test)]
@@ -113,8 +73,6 @@ mod tests {
         os::{fd::AsRawFd as _, unix::net::UnixStream},
         process::{Command, Stdio},
     };
-
-    use proptest::prelude::*;
 
     use super::*;
     use crate::discover::object::{Object, object};
@@ -164,26 +122,5 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
         assert!(unix_peers(u32::MAX).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn hostile_answers_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = take(&bytes, &mut HashMap::new());
-        }
-
-        #[test]
-        fn answers_that_begin_well_are_survived(
-            kind in prop_oneof![Just(20u16), 0u16..5],
-            len in 0u32..80,
-            rest in proptest::collection::vec(any::<u8>(), 0..80),
-        ) {
-            let mut bytes = len.to_ne_bytes().to_vec();
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend([0; 10]);
-            bytes.push(1);
-            bytes.extend(rest);
-            let _ = take(&bytes, &mut HashMap::new());
-        }
     }
 }

@@ -124,6 +124,17 @@ impl Live {
         self.settings.height = height;
     }
 
+    /// Whether the tick at this time shows open requests: to tell of them costs something.
+    pub fn wants_open(&self, now_ns: u64) -> bool {
+        self.settings.terminal || self.is_due(now_ns)
+    }
+
+    /// Outside a terminal: whether it is time for a line.
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.last_line_ns
+            .is_some_and(|last_ns| now_ns.saturating_sub(last_ns) >= self.settings.period_ns)
+    }
+
     /// Takes a request that ended. It is shown at the next tick; a health check or scrape that
     /// went well is only counted.
     pub fn closed(&mut self, timeline: &Timeline) {
@@ -274,10 +285,9 @@ impl Live {
 
     /// Outside a terminal: how things are, once per period and only where there is something.
     fn line(&mut self, tick: &Tick) -> String {
-        let since = *self.last_line_ns.get_or_insert(tick.now_ns);
+        self.last_line_ns.get_or_insert(tick.now_ns);
         let old = board::oldest_ns(tick.open).is_some_and(|age| age >= OLD_NS);
-        let due = tick.now_ns.saturating_sub(since) >= self.settings.period_ns;
-        if !due || (self.mode == Mode::Rows && !old) {
+        if !self.is_due(tick.now_ns) || (self.mode == Mode::Rows && !old) {
             return String::new();
         }
         self.last_line_ns = Some(tick.now_ns);

@@ -174,9 +174,13 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// `n` of something: `1 step`, `1,234 steps`.
+/// `n` of something: `1 step`, `1,234 steps`, `2 processes`.
 pub fn counted(n: u64, noun: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
+    let plural = match n {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
     format!("{} {noun}{plural}", count(n))
 }
 

@@ -6,6 +6,8 @@ use std::mem::offset_of;
 use tracer_ebpf::wire::{
     Header, Kind,
     sched::{Call, Wait},
+    socket::SockAddr,
+    tcp::{TCP_LISTEN, TcpState},
 };
 
 use super::{
@@ -40,6 +42,11 @@ pub enum Errand {
         pid: u32,
         /// Descriptor.
         fd: i32,
+    },
+    /// Somebody, who need not be a target, begins to listen on a port: is it a wanted one?
+    Listening {
+        /// The port.
+        port: u16,
     },
     /// The process began a new program: is it wanted?
     Exec {
@@ -104,6 +111,9 @@ pub fn errand(record: &[u8]) -> Option<Errand> {
     if kind == Kind::SchedYields as u16 {
         return Some(Errand::Polls { pid: u32_at(record, offset_of!(Header, tgid))? });
     }
+    if kind == Kind::TcpState as u16 {
+        return listening(record);
+    }
     let asks = [
         Kind::SocketAccept,
         Kind::SocketClose,
@@ -149,6 +159,16 @@ fn shared_futex(record: &[u8]) -> Option<Errand> {
     Some(Errand::SharedFutex { pid, address: u64::from_le_bytes(*address) })
 }
 
+/// A port that is watched is listened on from now on.
+fn listening(record: &[u8]) -> Option<Errand> {
+    if u32_at(record, offset_of!(TcpState, new_state))? != TCP_LISTEN {
+        return None;
+    }
+    let at = offset_of!(TcpState, local) + offset_of!(SockAddr, port);
+    let port = u16::from_le_bytes(*record.get(at..)?.first_chunk()?);
+    Some(Errand::Listening { port })
+}
+
 fn u32_at(record: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*record.get(at..)?.first_chunk()?))
 }
@@ -159,7 +179,7 @@ mod tests {
 
     use super::*;
     use crate::intake::decode::{
-        sample::{put, raw},
+        sample::{put, put_address, raw},
         tests::any_record,
     };
 
@@ -187,6 +207,18 @@ mod tests {
         let mut record = raw(Kind::SchedYields, 5, 0, &[]);
         put(&mut record, offset_of!(Header, tgid), 7u32.to_le_bytes());
         assert_eq!(errand(&record), Some(Errand::Polls { pid: 7 }));
+    }
+
+    #[test]
+    fn who_begins_to_listen_is_looked_for() {
+        let changed = |state: u32| {
+            let mut record = raw(Kind::TcpState, 5, 0, &[]);
+            put_address(&mut record, offset_of!(TcpState, local), 2, [0; 16], 8000);
+            put(&mut record, offset_of!(TcpState, new_state), state.to_le_bytes());
+            record
+        };
+        assert_eq!(errand(&changed(TCP_LISTEN)), Some(Errand::Listening { port: 8000 }));
+        assert_eq!(errand(&changed(7)), None);
     }
 
     proptest! {

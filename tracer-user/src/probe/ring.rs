@@ -52,10 +52,13 @@ impl Ring {
     /// Whether records wait that cannot be read yet, since one before them is still being written.
     /// Then sleeps a moment and takes one off `patience`, at whose end it gives up.
     pub fn is_held_up(&self, patience: &mut u32) -> bool {
+        if *patience == 0 {
+            return false;
+        }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.ring, PollFlags::IN)];
         // The descriptor polls readable as long as anything lies in the ring.
-        if *patience == 0 || !poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
+        if !poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0) {
             return false;
         }
         *patience -= 1;

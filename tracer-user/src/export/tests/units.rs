@@ -153,3 +153,15 @@ fn percentiles_are_right_to_one_percent_or_absent() {
     assert_eq!((few.count(), few.max_ns()), (1_100, u64::MAX));
     assert!(few.heap_bytes() <= 24 * 1024, "{}", few.heap_bytes());
 }
+
+#[test]
+fn nouns_are_counted() {
+    for (n, noun, wanted) in [
+        (1, "process", "1 process"),
+        (4, "process", "4 processes"),
+        (0, "request", "0 requests"),
+        (1_234, "step", "1,234 steps"),
+    ] {
+        assert_eq!(text::counted(n, noun), wanted);
+    }
+}
