@@ -3,7 +3,7 @@
 use super::{
     Causes,
     item::{End, Item},
-    walk::FOLLOWED,
+    order::FOLLOWED,
 };
 use crate::stream::Exchange;
 

@@ -36,11 +36,10 @@ use edge::{edge, may_be_handed};
 use history::{Call, Thread};
 use item::{Change, Items, Mark};
 use objects::Objects;
-use order::Order;
+use order::{FOLLOWED, Order};
 use requests::{Sharing, Told};
 use spin::{Led, Spins};
 use waiters::Waiters;
-use walk::FOLLOWED;
 
 use crate::intake::event::{
     Cuda, Direction, Event, IoCall, ProcFact, Process, Sched, SchedCall, Sleep, Socket, Timeout,

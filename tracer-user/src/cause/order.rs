@@ -11,10 +11,11 @@ use foldhash::{HashMap, HashSet};
 use super::{
     item::{Change, End, Item, Items},
     producer::{Answer, Producer, Verdict},
-    walk::FOLLOWED,
 };
 use crate::{in_order::InOrder, timeline::model::Evidence};
 
+/// From this confidence on something is followed.
+pub const FOLLOWED: f64 = 0.9;
 /// Confidence of an item that its own thread answered, of one that can be no other request's, and
 /// of one that both orders give to the same.
 const ANSWERED: f64 = 0.99;

@@ -10,7 +10,8 @@ use super::{
     edge::edge,
     history::Thread,
     item::{End, Item},
-    walk::{FOLLOWED, within},
+    order::FOLLOWED,
+    walk::within,
 };
 use crate::{
     intake::event::{SchedCall, Sleep, SleepState},

@@ -6,7 +6,7 @@ use super::{
     Causes,
     history::{Call, Thread},
     item::{End, Item},
-    order::handed_by,
+    order::{FOLLOWED, handed_by},
 };
 use crate::{
     intake::event::{SchedCall, SleepState},
@@ -21,8 +21,6 @@ use crate::{
 pub(super) const MAX_STEPS: usize = 20_000;
 /// Items within items that are followed up to the one that a request was handed in.
 const MAX_DEPTH: usize = 8;
-/// From this confidence on something is followed.
-pub const FOLLOWED: f64 = 0.9;
 /// Confidence of what was handed over within an item that is followed.
 const WITHIN: f64 = 0.95;
 /// Notes of one walk at most.
