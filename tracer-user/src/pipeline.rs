@@ -28,7 +28,6 @@ use crate::{
         explain::Answer,
         figures::{Figures, Outgoing},
         model::Timeline,
-        service_name,
     },
 };
 
@@ -38,8 +37,8 @@ const STATISTICS_NS: u64 = 2_000_000_000;
 const MAX_NOTES: usize = 32;
 /// Kinds of flow and process kept apart in the summary.
 const MAX_FLOWS: usize = 256;
-/// Processes whose names are kept, and that are known to be alive.
-const MAX_NAMES: usize = 4_096;
+/// Processes that are known to be alive.
+const MAX_ALIVE: usize = 4_096;
 /// How often a loss, or running out of device memory, is a line of the event log at most, ns.
 const LOSSES_EVERY_NS: u64 = 1_000_000_000;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -59,7 +58,6 @@ pub struct Pipeline {
     /// Since when each loss that is on its way may have happened, ns.
     losses_since: VecDeque<u64>,
     families: Families,
-    names: BTreeMap<u32, String>,
     alive: BTreeSet<u32>,
     flows: BTreeMap<(String, String), FlowLine>,
     coverage: BTreeMap<String, (u64, u64)>,
@@ -104,7 +102,6 @@ impl Pipeline {
             losses: Losses::default(),
             losses_since: VecDeque::new(),
             families: Families::default(),
-            names: BTreeMap::new(),
             alive: BTreeSet::new(),
             flows: BTreeMap::new(),
             coverage: BTreeMap::new(),
@@ -195,12 +192,8 @@ impl Pipeline {
     fn fact(&mut self, time_ns: u64, fact: &ProcFact) {
         self.timelines.on_fact(time_ns, fact);
         match fact {
-            ProcFact::Target { pid, exe, comm, .. } => {
-                if self.names.len() >= MAX_NAMES && !self.names.contains_key(pid) {
-                    self.names.pop_first();
-                }
-                self.names.insert(*pid, service_name(exe, comm).to_owned());
-                if self.alive.len() < MAX_NAMES && self.alive.insert(*pid) {
+            ProcFact::Target { pid, .. } => {
+                if self.alive.len() < MAX_ALIVE && self.alive.insert(*pid) {
                     self.happened(time_ns, Kind::ProcessStart, "traced from now on", Some(*pid));
                 }
             }
@@ -226,7 +219,7 @@ impl Pipeline {
     }
 
     fn line(&self, flow: &Flow) -> FlowLine {
-        let name = self.names.get(&flow.pid).map_or("?", String::as_str);
+        let name = self.timelines.service(flow.pid).unwrap_or("?");
         let unix = |ns: u64| ns.saturating_add_signed(self.start.realtime_offset_ns);
         FlowLine {
             kind: flow.kind.as_str().to_owned(),
@@ -278,7 +271,7 @@ impl Pipeline {
 
     fn happening(&self, time_ns: u64, kind: Kind, text: &str, pid: Option<u32>) -> Happening {
         let unix_ns = time_ns.saturating_add_signed(self.start.realtime_offset_ns);
-        let service = pid.and_then(|pid| self.names.get(&pid)).cloned();
+        let service = pid.and_then(|pid| self.timelines.service(pid)).map(str::to_owned);
         Happening { pid, service, ..Happening::new(unix_ns, kind, text) }
     }
 

@@ -144,16 +144,20 @@ impl Job {
         matches!(self.ask, Ask::Done)
     }
 
+    /// What is to be made next, routed; nothing is left to be made in its place.
+    fn next_ask(&mut self) -> Ask {
+        match std::mem::replace(&mut self.ask, Ask::Done) {
+            Ask::Request(request, hash) => self.routed(&request, hash, |plan, _| plan),
+            ask => ask,
+        }
+    }
+
     /// As [`Job::perform`], where another process carries plans out. It streams nothing.
     pub fn perform_elsewhere(
         &mut self,
         carry_out: impl FnOnce(&Plan, &mut Record) -> Result<(), String>,
     ) {
-        let ask = match std::mem::replace(&mut self.ask, Ask::Done) {
-            Ask::Request(request, hash) => self.routed(&request, hash, |plan, _| plan),
-            ask => ask,
-        };
-        match ask {
+        match self.next_ask() {
             Ask::Done | Ask::Request(..) => {}
             Ask::Refused(status, why) => self.answer(&reply::error(status, why), false),
             Ask::Rest(_) => self.answer(&reply::error(400, "this server streams nothing"), false),
@@ -167,11 +171,7 @@ impl Job {
 
     /// Makes the answer, or its next chunk, and puts it into `out`.
     pub fn perform(&mut self, worker: &mut Worker) {
-        let ask = match std::mem::replace(&mut self.ask, Ask::Done) {
-            Ask::Request(request, hash) => self.routed(&request, hash, |plan, _| plan),
-            ask => ask,
-        };
-        match ask {
+        match self.next_ask() {
             Ask::Done | Ask::Request(..) => {}
             Ask::Refused(status, why) => self.answer(&reply::error(status, why), false),
             Ask::Rest(course) => self.stream(course, worker),

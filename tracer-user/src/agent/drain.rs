@@ -33,16 +33,16 @@ use crate::{
 /// How long the ring is left alone unless it fills, ns: what a record asks to have looked up may be
 /// gone soon.
 const PERIOD_NS: u64 = 20_000_000;
+/// The same while nothing comes.
+const PERIOD_IDLE_NS: u64 = 50_000_000;
+/// The same while no probe is attached.
+const PERIOD_RESTING_NS: u64 = 500_000_000;
 /// How long what was taken from the ring may lie here before it is handed over, where it is little,
 /// ns. A round reads every loss counter and wakes the main thread; a look into an empty ring costs a
 /// fraction of that. So long without a record is idle.
 const QUIET_NS: u64 = 160_000_000;
 /// So much is handed over at once.
 const MUCH_BYTES: usize = 32 << 10;
-/// The same while nothing comes.
-const PERIOD_IDLE_NS: u64 = 50_000_000;
-/// The same while no probe is attached.
-const PERIOD_RESTING_NS: u64 = 500_000_000;
 /// Bytes of records in one message.
 const BATCH_BYTES: usize = 256 << 10;
 /// The programs' own statistics cost some file reads: no more often than this, ns.
@@ -132,8 +132,6 @@ struct Worker {
     counts: Arc<DrainCounts>,
     bytes: Vec<u8>,
     lens: Vec<u32>,
-    /// The last round had more than one batch.
-    busy: bool,
     /// Time of the last record that was taken, and when that was, ns.
     last_ns: u64,
     found_ns: u64,
@@ -166,7 +164,6 @@ impl Drain {
             counts: Arc::clone(&counts),
             bytes: Vec::new(),
             lens: Vec::new(),
-            busy: false,
             last_ns: 0,
             found_ns: 0,
             told_ns: 0,
@@ -238,7 +235,8 @@ impl Worker {
         if self.counts.launches_gather.load(Ordering::Relaxed) {
             self.from.ring.gathering(|record| push(bytes, lens, record));
         }
-        self.busy = false;
+        // It has more than one batch.
+        let mut busy = false;
         loop {
             let scouted = self.take(now_ns, PATIENCE);
             let more = self.bytes.len() >= BATCH_BYTES && self.last_ns <= now_ns;
@@ -251,9 +249,9 @@ impl Worker {
             }
             // A full ring is many batches: what waits for the clock must not pile up meanwhile.
             self.come_to(self.last_ns, false)?;
-            self.busy = true;
+            busy = true;
         }
-        let every_ns = if self.busy { STATISTICS_BUSY_NS } else { STATISTICS_NS };
+        let every_ns = if busy { STATISTICS_BUSY_NS } else { STATISTICS_NS };
         let statistics = last || now_ns.saturating_sub(self.counted_ns) >= every_ns;
         if statistics {
             self.counted_ns = now_ns;

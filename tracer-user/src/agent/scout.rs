@@ -355,37 +355,42 @@ impl Worker {
 
     /// Tells what the process shares of the memory in which others wait.
     fn seed_memory(&mut self, pid: u32) {
-        let whole = Cell::new(true);
-        let facts = self.memory.joined(pid, Instant::now(), |pid| stretches(pid, &whole));
-        self.share(facts, whole.get());
+        self.share(|memory, _, now, read| memory.joined(pid, now, read));
     }
 
     fn shared_futex(&mut self, pid: u32, address: u64) {
         if !self.targets.contains_key(&pid) {
             return;
         }
-        let whole = Cell::new(true);
-        let read = |pid| stretches(pid, &whole);
-        let targets = self.targets.keys().copied();
-        let facts = self.memory.waited((pid, address), targets, Instant::now(), read);
-        self.share(facts, whole.get());
+        self.share(|memory, targets, now, read| {
+            memory.waited((pid, address), targets.iter().copied(), now, read)
+        });
     }
 
     fn polls(&mut self, pid: u32) {
         if !self.targets.contains_key(&pid) {
             return;
         }
-        let whole = Cell::new(true);
-        let read = |pid| stretches(pid, &whole);
-        let targets: Vec<u32> = self.targets.keys().copied().collect();
-        let facts = self.memory.polls(pid, &targets, Instant::now(), read);
-        self.share(facts, whole.get());
+        self.share(|memory, targets, now, read| memory.polls(pid, targets, now, read));
     }
 
-    /// Tells which memory is shared.
-    fn share(&mut self, facts: Vec<ProcFact>, whole: bool) {
+    /// Looks which memory is shared, given all targets, the time and a way to read a process's, and
+    /// tells.
+    fn share(
+        &mut self,
+        look: impl FnOnce(
+            &mut SharedMemory,
+            &[u32],
+            Instant,
+            &dyn Fn(u32) -> Vec<maps::Stretch>,
+        ) -> Vec<ProcFact>,
+    ) {
+        let whole = Cell::new(true);
+        let targets: Vec<u32> = self.targets.keys().copied().collect();
+        let read = |pid| stretches(pid, &whole);
+        let facts = look(&mut self.memory, &targets, Instant::now(), &read);
         facts.into_iter().for_each(|fact| self.fact(fact));
-        if !whole || self.memory.left_out > 0 {
+        if !whole.get() || self.memory.left_out > 0 {
             let why = "a process maps too much";
             self.note_once("wakes through shared memory are only known in part", why);
         }

@@ -548,7 +548,7 @@ impl Items {
     /// What the thread worked on before an item, as far as that is remembered.
     pub fn before(&self, item: &Item) -> Option<&Item> {
         let worker = self.workers.get(&item.tid)?;
-        let at = worker.items.iter().rposition(|(_, id)| *id == item.id)?;
+        let at = worker.items.partition_point(|begun| *begun < (item.start_ns, item.id));
         let (_, id) = worker.items.get(at.checked_sub(1)?)?;
         self.items.get(id)
     }

@@ -208,14 +208,12 @@ impl Spins {
             }
             let Some(poller) = self.pollers.get_mut(&tid) else { continue };
             let pid = poller.pid;
-            let Some(streak) = poller.at(first_ns) else { continue };
-            if let Some(back_ns) = threads.get(&tid).and_then(|thread| back(thread, streak)) {
-                streak.back_ns = back_ns;
-                streak.until_ns = back_ns;
+            let Some(mut judged) = poller.at(first_ns).copied() else { continue };
+            if let Some(back_ns) = threads.get(&tid).and_then(|thread| back(thread, &judged)) {
+                judged.back_ns = back_ns;
+                judged.until_ns = back_ns;
             }
-            let mut judged = *streak;
-            let in_driver = self.pollers.get(&tid).is_some_and(|p| p.is_in_driver(&judged));
-            judged.led = if in_driver {
+            judged.led = if poller.is_in_driver(&judged) {
                 Err(Unled::Driver)
             } else {
                 self.second.1 += 1;
@@ -223,12 +221,10 @@ impl Spins {
             };
             if let Ok(edge) = judged.led {
                 judged.back_ns = judged.back_ns.max(edge.at_ns);
+                out(Led { pid, tid, streak: judged, edge });
             }
             if let Some(streak) = self.pollers.get_mut(&tid).and_then(|p| p.at(first_ns)) {
                 *streak = judged;
-            }
-            if let Ok(edge) = judged.led {
-                out(Led { pid, tid, streak: judged, edge });
             }
         }
     }

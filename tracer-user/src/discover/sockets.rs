@@ -5,7 +5,10 @@ use std::{
     net::SocketAddr,
 };
 
-use procfs::net::{TcpNetEntry, TcpState};
+use procfs::{
+    net::{TcpNetEntry, TcpState},
+    process::Process,
+};
 
 use super::{object::Object, process::open, unix_peers::unix_peers};
 use crate::intake::event::Descriptor;
@@ -22,8 +25,8 @@ pub struct Sockets {
 impl Sockets {
     /// Reads the tables.
     pub fn of(pid: u32) -> Self {
-        let mut found = Self::of_tcp(pid);
-        let Ok(process) = open(pid) else { return found };
+        let Ok(process) = open(pid) else { return Self::default() };
+        let mut found = Self::tcp_of(&process);
         match unix_peers(pid) {
             Ok(peers) => found.unix = peers,
             Err(reason) => {
@@ -37,8 +40,11 @@ impl Sockets {
 
     /// Reads the tables of TCP sockets alone.
     pub fn of_tcp(pid: u32) -> Self {
+        open(pid).map_or_else(|_| Self::default(), |process| Self::tcp_of(&process))
+    }
+
+    fn tcp_of(process: &Process) -> Self {
         let mut found = Self::default();
-        let Ok(process) = open(pid) else { return found };
         // A kernel without IPv6 has no second table.
         for table in [process.tcp(), process.tcp6()] {
             table.unwrap_or_default().iter().for_each(|entry| found.add(entry));

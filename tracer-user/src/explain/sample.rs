@@ -2,7 +2,7 @@
 
 use crate::{
     mix::mix,
-    timeline::model::{Outcome, PhaseName, Timeline},
+    timeline::model::{Outcome, PhaseName, Timeline, phase_sums},
 };
 
 use super::report::Slow;
@@ -29,12 +29,8 @@ pub struct Sample {
 
 impl Sample {
     fn new(timeline: &Timeline) -> Self {
-        let mut phases_us = [0; PHASES];
-        for (us, name) in phases_us.iter_mut().zip(PhaseName::ALL) {
-            let in_it = timeline.phases.iter().filter(|phase| phase.phase == name);
-            let ns = in_it.fold(0_u64, |sum, phase| sum.saturating_add(phase.duration_ns));
-            *us = u32::try_from(ns.div_ceil(1_000)).unwrap_or(u32::MAX);
-        }
+        let phases_us = phase_sums(&timeline.phases)
+            .map(|ns| u32::try_from(ns.div_ceil(1_000)).unwrap_or(u32::MAX));
         let Timeline { duration_ns, request_bytes, .. } = *timeline;
         Self { duration_ns, request_bytes, phases_us }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::timeline::model::{Arrival, GpuSummary, Outcome, PhaseName, Timeline};
+use crate::timeline::model::{Arrival, GpuSummary, Outcome, PhaseName, Timeline, phase_sums};
 
 use super::bar::Cell;
 use super::dist::Dist;
@@ -172,15 +172,10 @@ impl RouteStats {
     }
 
     fn add_phases(&mut self, timeline: &Timeline, percentiles: bool) {
-        let mut sums = [(0_u64, 0_u64); PhaseName::ALL.len()];
-        for phase in &timeline.phases {
-            let Some((sum, hatched)) = sums.get_mut(phase.phase as usize) else { continue };
-            *sum = sum.saturating_add(phase.duration_ns);
-            if palette::hatched(phase) {
-                *hatched = hatched.saturating_add(phase.duration_ns);
-            }
-        }
-        for (name, (sum, hatched)) in PhaseName::ALL.into_iter().zip(sums) {
+        let sums = phase_sums(&timeline.phases);
+        let hatched = phase_sums(timeline.phases.iter().filter(|phase| palette::hatched(phase)));
+        for (name, (sum, hatched)) in PhaseName::ALL.into_iter().zip(sums.into_iter().zip(hatched))
+        {
             if sum == 0 {
                 continue;
             }

@@ -49,9 +49,7 @@ pub mod reason {
 
 /// What a timeline is built from, besides the request itself.
 pub struct Context<'a> {
-    /// GPU work of the request's process.
-    pub work: Option<&'a Work>,
-    /// GPU work of any process: a request may be handed to another one.
+    /// GPU work of a process: a request may be handed to another one than its own.
     pub work_of: &'a dyn Fn(u32) -> Option<&'a Work>,
     /// Other requests of the process around that time.
     pub neighbours: &'a Neighbours,
@@ -100,7 +98,8 @@ pub fn build(
     let (arrival, start_ns) = start(exchange);
     let end_ns = now_ns.unwrap_or(exchange.end_ns).max(start_ns);
     // Who was served beside whom is known of processes that use the GPU only.
-    let own_thread = (context.work.is_some() && !context.causes.shares_threads(exchange.pid))
+    let own_work = (context.work_of)(exchange.pid);
+    let own_thread = (own_work.is_some() && !context.causes.shares_threads(exchange.pid))
         .then(|| context.neighbours.own_thread(exchange, context.after_ns))
         .flatten();
     let from_ns = exchange.last_read.exit_ns.max(context.after_ns);
@@ -114,7 +113,7 @@ pub fn build(
     }
     let found = find_work(exchange, &request, &path, context);
     let workers = path.segments.iter().filter_map(|segment| (context.work_of)(segment.pid));
-    let work_floor_ns = workers.chain(context.work).map(Work::floor_ns).max().unwrap_or(0);
+    let work_floor_ns = workers.chain(own_work).map(Work::floor_ns).max().unwrap_or(0);
     let forgotten_ns = context.horizon_ns.max(context.causes.floor_ns()).max(work_floor_ns);
     let mut stretches = vec![Stretch {
         detail: "horizon".into(),
@@ -265,7 +264,7 @@ fn find_work(
         stretches.extend(work.into_iter().flat_map(|w| waits_in(w, *slice, &path.segments)));
     }
     if claims.is_empty() && stretches.is_empty() && failures == 0 {
-        let Some(work) = context.work else { return Found::default() };
+        let Some(work) = (context.work_of)(exchange.pid) else { return Found::default() };
         let to_ns = exchange.last_write.as_ref().map_or(request.end_ns, |write| write.exit_ns);
         return by_overlap(exchange, work, request.from_ns, to_ns, context);
     }

@@ -29,7 +29,7 @@ use losses::Losses;
 use model::Timeline;
 use neighbours::Neighbours;
 use now::{Current, Looks};
-pub use service::service_name;
+use service::service_name;
 use waiting::Waiting;
 use work::Work;
 
@@ -423,6 +423,12 @@ impl Timelines {
         self.question = Some(question);
     }
 
+    /// What a process is called, where it was ever told to be a target.
+    pub fn service(&self, pid: u32) -> Option<&str> {
+        let service = self.processes.get(&pid)?.service.as_str();
+        Some(service).filter(|service| !service.is_empty())
+    }
+
     /// Requests that processes made of others, since the last call.
     pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
         self.sums.take_outgoing()
@@ -507,7 +513,6 @@ impl Timelines {
         let kernel_name = |pid, handle| gpu.name_of(pid, handle).map(str::to_owned);
         let work_of = |pid| self.processes.get(&pid).filter(|p| p.cuda).map(|p| &p.work);
         let context = Context {
-            work: process.filter(|process| process.cuda).map(|process| &process.work),
             work_of: &work_of,
             neighbours: process.map_or(&nobody, |process| &process.neighbours),
             service: process.map_or(&nameless, |process| &process.service),

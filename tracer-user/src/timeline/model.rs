@@ -93,6 +93,11 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// Time in each phase that it has, ns, in the order of [`PhaseName::ALL`].
+    pub fn by_phase(&self) -> impl Iterator<Item = (PhaseName, u64)> {
+        PhaseName::ALL.into_iter().zip(phase_sums(&self.phases)).filter(|(_, ns)| *ns > 0)
+    }
+
     /// When its GPU time ended, or, where it has none, the request, ns of `CLOCK_MONOTONIC`.
     pub fn gpu_end_ns(&self) -> u64 {
         let last = self.phases.iter().rfind(|phase| phase.phase.is_gpu());
@@ -254,6 +259,17 @@ impl Method {
             Self::Inferred => "inferred",
         }
     }
+}
+
+/// Time in each phase, ns, in the order of [`PhaseName::ALL`].
+pub fn phase_sums<'a>(phases: impl IntoIterator<Item = &'a Phase>) -> [u64; PhaseName::ALL.len()] {
+    let mut sums = [0_u64; PhaseName::ALL.len()];
+    for phase in phases {
+        if let Some(sum) = sums.get_mut(phase.phase as usize) {
+            *sum = sum.saturating_add(phase.duration_ns);
+        }
+    }
+    sums
 }
 
 /// One phase of one request.

@@ -49,8 +49,9 @@ impl PingPong {
     }
 }
 
-/// The part `unrelated`, beside it the same with programs that do nothing in place of spanprobe's: a byte handed to and fro wherever the kernel puts the two threads, on two
-/// processors, and on one; and a server on a socket.
+/// The part `unrelated`: a byte handed to and fro wherever the kernel puts the two threads, on two
+/// processors, and on one; the same with programs that do nothing in place of spanprobe's; and a
+/// server on a socket.
 pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     let scratch = Scratch::new("unrelated")?;
     let target = Server::threaded(env, &scratch, true, &[])?;
@@ -60,9 +61,7 @@ pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     for (name, pinned) in WAYS {
         let mut untraced = PingPong::start(pinned)?;
         let pairs = pairs(args.alternations, || untraced.round(), attach)?;
-        let ratios: Vec<f64> =
-            pairs.iter().map(|(with, without)| with.rate / without.rate).collect();
-        figures.insert(name.to_owned(), value(results, name, &ratios));
+        figures.insert(name.to_owned(), value(results, name, &rates(&pairs)));
         let more = pairs.iter().map(|(with, without)| with.cpu_ns - without.cpu_ns);
         let without = pairs.iter().map(|(_, without)| without.cpu_ns);
         let cpu = json!({ "extra": Interval::of(more), "without": Interval::of(without) });
@@ -72,9 +71,7 @@ pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     for (name, pinned) in WAYS.into_iter().filter(|_| peer.is_some()) {
         let mut untraced = PingPong::start(pinned)?;
         let pairs = pairs(args.alternations, || untraced.round(), Empty::start)?;
-        let ratios: Vec<f64> =
-            pairs.iter().map(|(with, without)| with.rate / without.rate).collect();
-        let interval = Interval::of(ratios);
+        let interval = Interval::of(rates(&pairs));
         if let Some(Interval { median, low, high, .. }) = interval {
             results.note(format!(
                 "{name} beside programs that do nothing: {median:.3} ({low:.3}–{high:.3})"
@@ -93,6 +90,11 @@ pub fn run(env: &Env, args: &Args, results: &mut Results) -> Result<()> {
     figures.insert("server".to_owned(), value(results, "server", &ratios));
     results.set("unrelated_ratio", figures);
     Ok(())
+}
+
+/// Rates with ÷ rates without.
+fn rates(pairs: &[(Round, Round)]) -> Vec<f64> {
+    pairs.iter().map(|(with, without)| with.rate / without.rate).collect()
 }
 
 fn value(results: &mut Results, name: &str, ratios: &[f64]) -> Value {

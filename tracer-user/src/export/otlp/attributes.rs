@@ -3,12 +3,10 @@
 //! Names are those of OpenTelemetry's semantic conventions (HTTP 1.23 and later, network, gen_ai)
 //! where they have one, and `spanprobe.*` otherwise.
 
-use std::collections::BTreeMap;
-
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 
 use crate::export::route::route_label;
-use crate::timeline::model::{Arrival, Chunks, GpuSummary, Link, Outcome, PhaseName, Timeline};
+use crate::timeline::model::{Arrival, Chunks, GpuSummary, Link, Outcome, Timeline};
 
 /// Longest text of one attribute, bytes. Routes, details and names of kernels come from outside.
 const MAX_TEXT: usize = 512;
@@ -162,19 +160,9 @@ pub fn outcome_name(outcome: Outcome) -> &'static str {
 
 /// What a back end can sort requests by.
 fn sums(timeline: &Timeline, out: &mut Vec<KeyValue>) {
-    for (phase, ns) in phase_sums(timeline) {
+    for (phase, ns) in timeline.by_phase() {
         out.push(KeyValue::new(format!("spanprobe.phase_ns.{}", phase.as_str()), int(ns)));
     }
-}
-
-/// The request's time in each phase that it has, ns.
-pub fn phase_sums(timeline: &Timeline) -> BTreeMap<PhaseName, u64> {
-    let mut sums = BTreeMap::new();
-    for phase in timeline.phases.iter().filter(|phase| phase.duration_ns > 0) {
-        let sum: &mut u64 = sums.entry(phase.phase).or_default();
-        *sum = sum.saturating_add(phase.duration_ns);
-    }
-    sums
 }
 
 fn streamed(chunks: &Chunks, out: &mut Vec<KeyValue>) {

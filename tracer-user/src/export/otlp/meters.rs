@@ -348,7 +348,7 @@ impl Service {
             labels.push(KeyValue::new("error.type", kind));
         }
         self.duration.record(seconds(timeline.duration_ns), &labels);
-        for (phase, ns) in attributes::phase_sums(timeline) {
+        for (phase, ns) in timeline.by_phase() {
             let name = KeyValue::new("spanprobe.phase", phase.as_str());
             self.phase.record(seconds(ns), &[route.clone(), name]);
         }

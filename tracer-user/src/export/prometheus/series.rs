@@ -82,7 +82,7 @@ impl Series {
         let service = || ServiceLabels { service: Arc::clone(&labels.service) };
         if has_duration(timeline) {
             ended(timeline, labels, &mut self.requests, &families.requests);
-            for (name, ns) in by_phase(timeline) {
+            for (name, ns) in timeline.by_phase() {
                 let Some(slot) = self.phases.get_mut(name as usize) else { continue };
                 let phase = || PhaseLabels {
                     phase: name.as_str(),
@@ -152,17 +152,6 @@ fn kept<'a, L: Clone + std::hash::Hash + Eq>(
     labels: impl FnOnce() -> L,
 ) -> &'a Histogram {
     slot.get_or_insert_with(|| family.get_or_create_owned(&labels()))
-}
-
-/// Time in each phase that the request had.
-fn by_phase(timeline: &Timeline) -> impl Iterator<Item = (PhaseName, u64)> {
-    let mut sums = [0_u64; PHASES];
-    for phase in &timeline.phases {
-        if let Some(sum) = sums.get_mut(phase.phase as usize) {
-            *sum = sum.saturating_add(phase.duration_ns);
-        }
-    }
-    PhaseName::ALL.into_iter().zip(sums).filter(|(_, ns)| *ns > 0)
 }
 
 fn gaps_of(chunks: &Chunks) -> impl Iterator<Item = u64> {
